@@ -26,6 +26,7 @@ from ppwork.cli.slides import slides
 from ppwork.cli.starter import lessons, new
 from ppwork.cli.sweep import sweep
 from ppwork.cli.trace import trace
+from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError, PPWorkError
 from ppwork.launcher.launch import DEFAULT_LIMIT_S
 from ppwork.launcher.nodes.places import Places, places_of
@@ -104,6 +105,7 @@ class RunRequest:
     limit_s: float
     profile_start: bool
     as_json: bool
+    strict: bool
 
 
 def _asked(
@@ -173,6 +175,14 @@ def _asked(
             "In later chunks a sample is checked.",
         ),
     ] = 2,
+    strict: Annotated[
+        bool,
+        _of(
+            CHECKS,
+            "Exit with 1 also if the run ended well and was odd: fewer chunks than --chunks, results that "
+            "differ on the mesh, a cut that reset nothing, a dead thread, a handle that nobody waited for.",
+        ),
+    ] = False,
     digests: Annotated[bool, _of(CHECKS, "Compare weights, inputs and results over the mesh.")] = False,
     timeout_s: Annotated[float, _of(BOUNDS, "Longest wait for a peer, in seconds.")] = 60.0,
     stall_s: Annotated[
@@ -258,7 +268,7 @@ def _asked(
     places = places_of(on, ranks) if on else None
     if ranks and places is None:
         raise PlanError("--ranks says how many ranks each host has.", check_first="--on ssh:gpu-a,gpu-b")
-    return RunRequest(plan, places, out_dir, limit_s, profile_start, as_json)
+    return RunRequest(plan, places, out_dir, limit_s, profile_start, as_json, strict)
 
 
 def run(asked: RunRequest) -> None:
@@ -271,16 +281,21 @@ def run(asked: RunRequest) -> None:
     paths = write_files(finished.run_dir, files, "is it yours?")
     if asked.as_json:
         write_json({**finished.summary, **{path.stem: str(path) for path in paths}})
-        return
-    out.print(table_of(finished))
-    if picture is not None:
-        write_text("\n".join([f"{picture.finding}\n\n{picture.table}", *map(str, paths)]))
+    else:
+        out.print(table_of(finished))
+        if picture is not None:
+            write_text("\n".join([f"{picture.finding}\n\n{picture.table}", *map(str, paths)]))
+    if asked.strict and (found := diagnose(finished)).is_odd:
+        write_text(f"not as it was planned (--strict): {found.story}", to=err)
+        raise typer.Exit(1)
 
 
 def submit(asked: RunRequest) -> None:
     """Hand a run to Slurm and return at once. The options are those of `run`; --on slurm:N is needed."""
     if asked.places is None:
         raise PlanError("A run was to be submitted, and to no queue.", check_first="--on slurm:2")
+    if asked.strict:
+        raise PlanError("--strict judges a run's end.", check_first="`ppwork diagnose RUN --strict`, then")
     if asked.profile_start:
         raise PlanError("--profile-start is drawn at a run's end.", check_first="`ppwork run`, or attach")
     hand_in(asked.plan, asked.places, asked.out_dir, asked.limit_s, as_json=asked.as_json)

@@ -186,6 +186,9 @@ def diagnose_command(
             "--exit-code", help="Exit with 1 if the run failed; without it 0 means that there is a report."
         ),
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="As --exit-code, and 1 also if a run that ended well was odd.")
+    ] = False,
 ) -> None:
     """Say which rank failed first and why, who waited for whom, and what to check first."""
     diagnosis = diagnose(runs)
@@ -193,5 +196,5 @@ def diagnose_command(
         write_json(diagnosis.to_dict())
     else:
         write_text(diagnosis.text)
-    if exit_code and diagnosis.cause is not None:
+    if ((exit_code or strict) and diagnosis.cause is not None) or (strict and diagnosis.is_odd):
         raise typer.Exit(1)

@@ -85,6 +85,7 @@ class Diagnosis:
         unknown: Questions that these files cannot answer.
         headline: Sentence about the cause; default: its rank, type and text.
         advice: Where to look, if no cause was found.
+        is_odd: Whether it ended well and yet not as it was planned: other results, chunks, cuts, threads.
     """
 
     source: Path
@@ -99,6 +100,7 @@ class Diagnosis:
     unknown: tuple[str, ...] = ()
     headline: str = ""
     advice: str = ""
+    is_odd: bool = False
 
     @property
     def check_first(self) -> str:
@@ -147,6 +149,7 @@ class Diagnosis:
         return {
             "source": str(self.source),
             "failed": self.cause is not None,
+            "odd": self.is_odd,
             "cause": msgspec.to_builtins(self.cause),
             "others": msgspec.to_builtins(self.others),
             "seen": list(self.seen),

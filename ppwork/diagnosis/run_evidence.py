@@ -39,8 +39,9 @@ from ppwork.records.files import read_json
 from ppwork.records.flight import Flight, read_flight
 from ppwork.records.hosts import HostsRecord
 from ppwork.records.last_stacks import last_stacks, signal_of, stacks_file
+from ppwork.records.notes import odd_results
 from ppwork.records.pulse import PulseView, read_pulse
-from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, chunks_noted, log_file, odd_results
+from ppwork.records.run import SUMMARY_FILE, TORCHRUN_LOG, LaunchEnd, chunks_noted, log_file
 from ppwork.records.spans import RESULTS_DIFFER, Entry, read_entries
 from ppwork.records.threads import DeadThread, dead_threads
 

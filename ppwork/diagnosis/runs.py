@@ -66,6 +66,7 @@ from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord, first_cause, is_users
 from ppwork.records.flight import differences
+from ppwork.records.notes import told_of_results
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
     NOTHING_RESET,
@@ -75,7 +76,6 @@ from ppwork.records.run import (
     by_how_much,
     chunks_noted,
     stream_ended,
-    told_of_results,
 )
 from ppwork.records.spans import HANDLE_LET_GO, Instant
 
@@ -557,7 +557,7 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
         worst = summary.get("max_abs_diff", 0.0)
         if not isinstance(worst, float | int | None):
             question = f"whether the output was right: max_abs_diff in {SUMMARY_FILE} is no number"
-            return replace_fields(_ended_well(evidence), unknown=(question,))
+            return replace_fields(_ended_well(evidence), unknown=(question,), is_odd=True)
         if worst is not None and worst <= evidence.plan.allowed_difference:
             return _ended_well(evidence)
         what = f"No rank failed; the output differed from the single-process reference {by_how_much(worst)}."
@@ -596,7 +596,9 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
     # A loop of one's own emits nothing that is counted.
     count, planned = (evidence.summary or {}).get("chunks"), evidence.plan.chunks or 0
     of = f" of {planned}" if isinstance(count, int) and count < planned else ""
+    more = isinstance(count, int) and evidence.of_loop and count > planned > 0
     ended = f"the run emitted {count}{of} chunks" if count else "the run ended well"
+    ended += f"; its plan has chunks={planned}" if more else ""
     left = {e.chunk_index for e in evidence.entries.get(STAGE0_RANK, []) if e.name == "envelope.send"}
     if of and evidence.of_loop and len(left - {-1}) == count:  # of a stage's stream there is more to say
         ended += "; its loop sent no more"
@@ -606,7 +608,7 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
         headline, seen = f"No rank failed, and no chunk came: {asked}", tuple(s for s in seen if s != asked)
     if evidence.odd_results:  # what was sent is one rank's, right or wrong: that stands above a good end
         headline, seen = seen[0], (f"No rank failed: {ended}.", *seen[1:])
-    return Diagnosis(evidence.run_dir, headline=headline, seen=seen)
+    return Diagnosis(evidence.run_dir, headline=headline, seen=seen, is_odd=bool(seen or of or more))
 
 
 def _without_a_word(evidence: RunEvidence) -> Diagnosis:

@@ -34,6 +34,7 @@ from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.files import read_json
 from ppwork.records.folder import free_mb, refuse_taken, run_folder
 from ppwork.records.hosts import HostsRecord
+from ppwork.records.notes import queues_of
 from ppwork.records.run import (
     OUTPUTS_FILE,
     SUMMARY_FILE,
@@ -43,7 +44,6 @@ from ppwork.records.run import (
     Run,
     by_how_much,
     mesh_notes,
-    queues_of,
 )
 from ppwork.records.spans import CHECK, READ, TORCHRUN, Entry, Span, span_file
 from ppwork.records.tail import SpanTail, last_lines

@@ -15,7 +15,8 @@ from ppwork.errors import named_chunks
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.run import STREAM_ENDED, Run, odd_results, told_of_results, useless_cuts
+from ppwork.records.notes import odd_results, told_of_results, useless_cuts
+from ppwork.records.run import STREAM_ENDED, Run
 from ppwork.records.threads import dead_threads
 
 VARIES = 2.0

@@ -216,43 +216,15 @@ def as_run(run: Run | os.PathLike[str] | str) -> Run:
     return run if isinstance(run, Run) else Run(Path(run), None)
 
 
-def queues_of(entries: Iterable[Entry]) -> list[dict[str, str | int]]:
-    """Return a rank's queues, from its last instants: ``name``, ``bound``, ``most`` and ``done``."""
-    return [
-        {"name": entry.name.removeprefix(QUEUE), **{key: int(n) for key, n in entry.figures.items()}}
-        for entry in entries
-        if isinstance(entry, Instant) and entry.name.startswith(QUEUE)
-    ]
-
-
 def by_how_much(worst: float | None) -> str:
     """Say how far an output is from its reference; ``None`` means infinitely far, which JSON lacks."""
     return "in number, in shape or by a NaN" if worst is None else f"by {worst}"
-
-
-def odd_results(summary: Mapping[str, object]) -> list[int]:
-    """Return the chunks for which mesh ranks returned different results, according to a summary."""
-    return _chunks_in(summary, ODD_RESULTS)
-
-
-def useless_cuts(summary: Mapping[str, object]) -> list[int]:
-    """Return the chunks that came with a cut but reset nothing, according to a summary."""
-    return _chunks_in(summary, NOTHING_RESET)
 
 
 def chunks_noted(entries_by_rank: Mapping[int, Sequence[Entry]], name: str) -> list[int]:
     """Return the chunks for which some rank has an entry of this name, such as ``RESULTS_DIFFER``."""
     every = (entry for entries in entries_by_rank.values() for entry in entries)
     return sorted({entry.chunk_index for entry in every if entry.name == name})
-
-
-def told_of_results(entries_by_rank: Mapping[int, Sequence[Entry]]) -> str:
-    """Return what mesh ranks said of the first chunk whose results differed; empty if nothing is told."""
-    every = (entry for entries in entries_by_rank.values() for entry in entries)
-    told = [each for each in every if isinstance(each, Instant) and each.name == RESULTS_DIFFER and each.text]
-    first = min((each.chunk_index for each in told), default=-1)
-    texts = dict.fromkeys(each.text for each in told if each.chunk_index == first)
-    return f"of chunk {first}, {'; '.join(texts)}" if texts else ""
 
 
 def stream_ended(entries: Iterable[Entry]) -> str:
@@ -265,8 +237,3 @@ def mesh_notes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[str, list
     names = {ODD_RESULTS: RESULTS_DIFFER, NOTHING_RESET: NOTHING_RESET}
     noted = {key: chunks_noted(entries_by_rank, name) for key, name in names.items()}
     return {key: chunks for key, chunks in noted.items() if chunks}
-
-
-def _chunks_in(summary: Mapping[str, object], key: str) -> list[int]:
-    chunks = summary.get(key)
-    return [index for index in chunks if isinstance(index, int)] if isinstance(chunks, list) else []

@@ -39,7 +39,7 @@ from ppwork.records.spans import WhichChunk
 from ppwork.runtime.groups import Groups
 from ppwork.worker import operators
 from ppwork.worker.backend_wait import ASKS, framed, lend
-from ppwork.worker.shared_calls import ROOTS, calls_of_this_thread, error_of, operation
+from ppwork.worker.shared_calls import ROOTS, SPLITS, alike, calls_of_this_thread, error_of, operation
 from ppwork.worker.tally import Tally
 from ppwork.worker.user_lines import line_from, lines_from, outwards
 
@@ -49,6 +49,9 @@ QUERIES = ("get_backend_config", "get_backend", "_set_pg_timeout", "get_rank", "
 """Callers of the membership test that do not communicate; torch calls them when it logs an exception."""
 MESSAGES = {"send": "dst", "recv": "src"}
 """Functions that wait for the other half of a message, and their argument that names its rank."""
+OPERANDS = ("tensors", "input", "input_tensor", "input_tensors", "inputs", "input_list")
+"""Parameters of torch's operators, of which each has at most one, that all ranks pass alike."""
+WORDS = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all", "_base": "_single"}
 GIVES_HANDLES = ("all", "_all", "barrier", "broadcast", "gather", "reduce", "_reduce", "scatter")
 """Beginnings of the names of a group's methods that make a collective and return its handle."""
 _inside = threading.local()
@@ -222,15 +225,17 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
 
 def _operation(name: str, named: dict[str, Any], frame: FrameType, ranks: Sequence[int]) -> str:
     """Return a collective in words; without a shape if ranks may rightly pass different tensors."""
-    name = name.replace("allreduce", "all_reduce").replace("allgather", "all_gather")
-    tensor, reduction = named.get("input", named.get("tensors")), named.get("reduce_op")
-    if isinstance(tensor, list):
-        tensor = tensor[0]
+    room = ("output_tensors",) if name in ("allgather", "scatter") else OPERANDS  # for what others give
+    passed = next((named[key] for key in room if key in named), None)
+    tensors = alike(passed, sized=name != "alltoall" and not any(map(named.get, SPLITS)))
+    reduction = named.get("reduce_op")
+    for short, full in WORDS.items():
+        name = name.replace(short, full)
     if reduction is not None and not isinstance(reduction, str):  # boxed; the function's frame has it unboxed
         functions = (each for each in outwards(frame) if each.f_code.co_filename == c10d.__file__)
         reduction = next((each.f_locals["op"] for each in functions if "op" in each.f_locals), None)
     root = named.get("root_rank", named.get("src")) if name in ROOTS else None
-    return operation(name, tensor, reduction, root, ranks)
+    return operation(name, tensors, reduction, root, ranks)
 
 
 class OnlyGroup:

@@ -22,8 +22,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
+import torch
 import torch.distributed as dist
 
 from ppwork.errors import LocalProtocolError
@@ -45,14 +46,21 @@ from ppwork.runtime.tensors import dtype_name
 from ppwork.worker.user_lines import lines_from
 
 SEEN = {
-    **dict.fromkeys(("all_reduce", "broadcast", "reduce"), "tensor"),
-    **dict.fromkeys(("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"), ""),
-    **dict.fromkeys(("all_to_all", "all_to_all_single", "gather", "scatter", "barrier"), ""),
+    **dict.fromkeys(("all_reduce", "broadcast", "reduce", "gather", "scatter"), "tensor"),
+    **dict.fromkeys(("all_gather_into_tensor", "all_gather_single"), "input_tensor"),
+    **dict.fromkeys(("reduce_scatter_tensor", "reduce_scatter_single", "all_to_all_single"), "input"),
+    "all_gather": "tensor_list",
+    "reduce_scatter": "input_list",
+    "all_to_all": "input_tensor_list",
+    "barrier": "",
 }
-"""Functions that all ranks of a group call, and the parameter that must be alike on all, if one must."""
+"""Functions that all ranks of a group call, and the parameter that must be alike on all."""
+SPLITS = ("input_split_sizes", "output_split_sizes")
+"""Parameters that let each rank pass a tensor of its own size."""
 SUM = dist.ReduceOp.SUM
 ROOTS = {"broadcast": "from", "scatter": "from", "reduce": "to", "gather": "to"}
 """Functions with one rank that gives or takes, and the word for it."""
+Alike: TypeAlias = tuple[tuple[torch.dtype, torch.Size | None], ...]
 NOTHING = RETURNED.pack(0, b"")
 
 _now = threading.local()
@@ -138,15 +146,16 @@ class SharedCalls:
         if (argument := SEEN.get(name := function.f_code.co_name)) is None:
             return
         given = function.f_locals
-        tensor, reduction = given.get(argument), given.get("op")
+        tensors = alike(given.get(argument), sized=name != "all_to_all" and not any(map(given.get, SPLITS)))
+        reduction = given.get("op")
         if reduction is SUM:  # its hash would cost as much as writing the line
             reduction = None
-        root = given.get("group_src", given.get("group_dst")) if argument else None  # else as the user has it
-        key = (name, reduction, root, is_default) + (() if tensor is None else (tensor.dtype, tensor.shape))
+        root = given.get("group_src", given.get("group_dst")) if name != "gather" else None  # not yet known
+        key = (name, reduction, root, is_default, tensors)
         if (text := self._texts.get(key)) is None:
             if len(self._texts) > 1000:  # the shape changes with every call
                 self._texts.clear()
-            said = operation(name, tensor, reduction, root, () if is_default else self._mesh_ranks)
+            said = operation(name, tensors, reduction, root, () if is_default else self._mesh_ranks)
             text = self._texts[key] = packed(f"{said} {ON_DEFAULT}" if is_default else said)
         self._count += 1
         self._site = lines_from(function.f_back)
@@ -196,9 +205,16 @@ def error_of(difference: RankDifference, where: Mapping[str, Any]) -> LocalProto
     return error
 
 
+def alike(passed: Any, *, sized: bool) -> Alike:  # noqa: ANN401  what a program passed
+    """Return dtype and shape of a tensor, or of those of a list, once each; ``sized``: with the shapes."""
+    passed = passed[0] if isinstance(passed, list) and isinstance(next(iter(passed), None), list) else passed
+    tensors = (each for each in (passed if isinstance(passed, list) else [passed]) if torch.is_tensor(each))
+    return tuple({(each.dtype, each.shape if sized else None): None for each in tensors})
+
+
 def operation(
     name: str,
-    tensor: Any,  # noqa: ANN401  of torch
+    tensors: Alike,
     reduction: object,
     root: int | None,
     ranks: Sequence[int] = (),
@@ -207,7 +223,7 @@ def operation(
 
     Args:
         name: Name of torch's function.
-        tensor: The tensor that must be alike, or ``None``.
+        tensors: Dtype and shape of what must be alike, from ``alike``.
         reduction: torch's ``ReduceOp``, or its name; a sum is not mentioned.
         root: The group rank that gives or takes.
         ranks: Ranks of the group, as the pipeline counts them; empty if it does not count them.
@@ -219,7 +235,8 @@ def operation(
         known = 0 <= root < len(ranks)  # torch itself refuses other roots
         more.append(f"{ROOTS[name]} rank {ranks[root]}" if known else f"{ROOTS[name]} group rank {root}")
     said = f"{name}({', '.join(more)})" if more else name
-    return said if tensor is None else f"{said} {dtype_name(tensor.dtype)}{list(tensor.shape)}"
+    shown = (dtype_name(dtype) + ("" if shape is None else str(list(shape))) for dtype, shape in tensors)
+    return " ".join((said, ", ".join(shown))).rstrip()
 
 
 def calls_of_this_thread() -> SharedCalls | None:

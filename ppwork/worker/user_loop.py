@@ -51,6 +51,7 @@ class UserLoop:
         calls: See the attribute.
         guarded: Groups that the guards need; ``None``: nothing is refused.
         sent: On rank 0 its session, which knows the chunks on their way; ``None`` on the mesh.
+        planned: On rank 0 the plan's number of chunks, if it has one.
 
     Attributes:
         calls: Compares this mesh rank's collectives; ``None`` if there is no rank to compare with.
@@ -63,9 +64,11 @@ class UserLoop:
         guarded: Groups | None = None,
         *,
         sent: Session | None = None,
+        planned: int | None = None,
     ) -> None:
         self.calls = calls
         self._recorder, self._guarded, self._sent = recorder, guarded, sent
+        self._planned = planned
         self._since_ns = time.monotonic_ns()
         """When the last call of the plane ended."""
         self._chunk_since_ns = 0
@@ -93,7 +96,13 @@ class UserLoop:
         """
         install()
         if not isinstance(plane, MeshPlane):
-            return cls(plane.recorder, None, plane.groups, sent=plane.session)
+            return cls(
+                plane.recorder,
+                None,
+                plane.groups,
+                sent=plane.session,
+                planned=getattr(plane.plan, "chunks", None),
+            )
         calls, several = None, plane.groups.topology.mesh_size > 1
         if several and plane.run_dir is not None and plane.plan.compare_collectives != 0:
             calls = SharedCalls(plane.groups, plane.run_dir)
@@ -130,6 +139,10 @@ class UserLoop:
         self._guard(None)  # the plane's own calls use its own groups
         if call in ("shutdown", "acknowledge"):  # from here on the job may do as it likes
             keep(None)
+        if call == "shutdown" and self._sent is not None:
+            count = self._sent.next_ids(PPAction.INFER).chunk_index
+            if self._planned not in (None, count):
+                log.warning("the loop sent %d chunks; its plan has chunks=%d", count, self._planned)
         if call == "reply":
             return  # it calls ``computed``, which ends the chunk
         now_ns = time.monotonic_ns()

@@ -94,11 +94,22 @@ def helped(all_reduce, rows):
     all_reduce(torch.ones(rows, 64))  # HELPER
 
 
-def odd_sums(case, chunk_index, group_rank, all_reduce):
+def gathered(group, is_odd, how):
+    """Gather from both ranks; the odd one has another shape, or as many bytes of another dtype."""
+    rows, dtype = 4 if is_odd and how == "gathers" else 8, (torch.bfloat16, torch.float16)
+    mine = torch.ones(rows, 64, dtype=dtype[is_odd and how == "misreads"])
+    dist.all_gather([torch.empty_like(mine) for _ in range(2)], mine, group=group)  # GATHER
+
+
+def odd_sums(case, chunk_index, group, all_reduce):
     """Make three sums; in chunk 3 one rank makes the second otherwise, or one more before it, by the case."""
+    group_rank = dist.get_rank(group)
     who, _, how = case.partition(" ")
     is_odd = chunk_index == ODD_CHUNK and group_rank == ("leader", "follower").index(who)
     for number in range(3):
+        if number == 1 and how in ("gathers", "misreads"):
+            gathered(group, is_odd, how)
+            continue
         if is_odd and number == 1 and how == "more":
             all_reduce(torch.ones(8, 64))  # MORE
         if how == "helped" and is_odd and number == 1:
@@ -119,7 +130,7 @@ class OddSums(Scaler):
 
     def step(self, tensors, step_index, num_steps):
         self.chunks = getattr(self, "chunks", -1) + 1
-        odd_sums(self.plan.options["case"], self.chunks, self.tp.group_rank, self.tp.all_reduce)
+        odd_sums(self.plan.options["case"], self.chunks, self.tp.group, self.tp.all_reduce)
         return {name: tensor.clone() for name, tensor in tensors.items()}
 
 

@@ -34,7 +34,7 @@ def serve(plane, case):
     for chunk in plane.chunks():
         if case != "none":
             all_reduce = partial(dist.all_reduce, group=group)
-            odd_sums(case, chunk.ids.chunk_index, dist.get_rank(group), all_reduce)
+            odd_sums(case, chunk.ids.chunk_index, group, all_reduce)
         drifts = case == "follower stays" and chunk.ids.chunk_index == DRIFTED and dist.get_rank(group) == 1
         plane.reply({"x": chunk.tensors["x"] + drifts}, copy=True)
 

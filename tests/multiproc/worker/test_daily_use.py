@@ -106,6 +106,8 @@ def test_a_source_that_forgets_to_return_a_later_chunk_is_warned_of_by_line(run,
     assert short.summary["chunks"] == 3
     assert (short.summary["stream_ended"], dict(rows_of(short))["ended"]) == (said, said)
     assert said in pp.diagnose(short).text
+    assert pp.diagnose(short).is_odd
+    assert not pp.diagnose(run).is_odd
     assert said in log_file(short.run_dir, 0).read_text()
 
 

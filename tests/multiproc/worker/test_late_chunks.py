@@ -27,10 +27,11 @@ GONE_S, BOUND_S = 10.0, 60.0
 LINES = {
     mark: f"guarded_stages.py:{number}: {line.strip()}"
     for number, line in enumerate((SUPPORT / "guarded_stages.py").read_text().splitlines(), 1)
-    for mark in ("SUM", "ODD", "MORE", "ALL", "HELPER", "HERE", "THERE")
+    for mark in ("SUM", "ODD", "MORE", "ALL", "HELPER", "HERE", "THERE", "GATHER")
     if line.endswith(f"# {mark}")
 }
 USUAL, ODD = "all_reduce float32[8, 64]", "all_reduce float32[{}, 64]"
+GATHER, HALF = "all_gather bfloat16[{}, 64]", "all_gather float16[8, 64]"
 AT, IN = f" at collective 2 of chunk {ODD_CHUNK}", f" in chunk {ODD_CHUNK}"
 SHORT = "ended it after 2 collectives (the last at {SUM})"
 CASES = {
@@ -39,6 +40,12 @@ CASES = {
     "follower shorter": (AT, f"called {USUAL} ({{SUM}})", f"called {ODD.format(7)} ({{ODD}})"),
     "leader skips": (IN, SHORT, f"called {USUAL} as collective 3 ({{SUM}})"),
     "follower skips": (IN, f"called {USUAL} as collective 3 ({{SUM}})", SHORT),
+    "follower gathers": (
+        AT,
+        f"called {GATHER.format(8)} ({{GATHER}})",
+        f"called {GATHER.format(4)} ({{GATHER}})",
+    ),
+    "leader misreads": (AT, f"called {HALF} ({{GATHER}})", f"called {GATHER.format(8)} ({{GATHER}})"),
     "follower more": (AT, f"called {USUAL} ({{SUM}})", f"called {USUAL} ({{MORE}})"),
 }
 """Where, and what the leader and the follower did, each with its line."""
@@ -54,6 +61,7 @@ LISTED = [
 """Calls of the chunk in which the follower makes a sum more of the same shape."""
 OWN_CASES = {
     **{case: CASES[case] for case in ("follower shorter", "leader skips", "follower skips")},
+    **{case: CASES[case] for case in ("follower gathers", "leader misreads")},
     "follower compares": (AT, f"called {USUAL} ({{SUM}})", "called all_reduce(max) float32[8, 64] ({ODD})"),
     "follower meets all": (AT, f"called {USUAL} ({{SUM}})", "called barrier on the default group ({ALL})"),
 }

@@ -6,7 +6,9 @@ import os
 
 import pytest
 from made_runs import MS, ZERO
+from typer.testing import CliRunner
 
+from ppwork.cli.main import app
 from ppwork.diagnosis.runs import diagnose
 from ppwork.plan import Plan
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
@@ -315,7 +317,23 @@ def test_a_loop_that_sent_fewer_chunks_than_planned_is_said_to_have_lost_none(ru
     bye = Instant("envelope.send", "main", ZERO, sent, sent - 1, 0)
     spans(run, 0, *leaves, bye)
     (run / SUMMARY_FILE).write_text('{"chunks": 7}')
-    assert diagnose(run).sentence == f"Nothing failed: the run emitted 7 of 8 chunks{said}"
+    found = diagnose(run)
+    assert found.sentence == f"Nothing failed: the run emitted 7 of 8 chunks{said}"
+    assert found.is_odd
+
+
+@pytest.mark.parametrize(("count", "said", "code"), [(8, "", 0), (9, "; its plan has chunks=8", 1)])
+def test_a_loop_that_sent_more_chunks_than_planned_is_told_and_is_an_error_where_one_asks(
+    run, count, said, code
+):
+    """Nothing told of it anywhere: a job in CI passed."""
+    (run / Plan.FILE_NAME).write_bytes(Plan(mesh_size=2, chunks=8).to_json())
+    spans(run, 0, *(Instant("envelope.send", "main", ZERO, k, k, 0) for k in range(count)))
+    (run / SUMMARY_FILE).write_text(f'{{"chunks": {count}}}')
+    for option, expected in (("--strict", code), ("--exit-code", 0)):
+        done = CliRunner().invoke(app, ["diagnose", str(run), option])
+        assert done.stdout == f"Nothing failed: the run emitted {count} chunks{said}.\n"
+        assert done.exit_code == expected
 
 
 def test_a_mesh_rank_that_waits_between_two_chunks_is_in_that_call_and_not_in_the_next_chunk(run):

@@ -4,7 +4,8 @@ import queue
 
 import pytest
 
-from ppwork.records.run import QUEUE, queues_of
+from ppwork.records.notes import queues_of
+from ppwork.records.run import QUEUE
 from ppwork.records.spans import Instant
 from ppwork.runtime.lanes import LaneStatistics, WatchedQueue
 

@@ -18,6 +18,6 @@ def test_two_functions_that_begin_on_one_line_keep_their_own_lines():
 
 
 def test_a_root_that_the_group_does_not_have_is_left_to_torch():
-    assert operation("broadcast", None, "", 5, (1, 2)) == "broadcast(from group rank 5)"
-    assert operation("broadcast", None, "", -1, (1, 2)) == "broadcast(from group rank -1)"
-    assert operation("broadcast", None, "", 1, (1, 2)) == "broadcast(from rank 2)"
+    assert operation("broadcast", (), "", 5, (1, 2)) == "broadcast(from group rank 5)"
+    assert operation("broadcast", (), "", -1, (1, 2)) == "broadcast(from group rank -1)"
+    assert operation("broadcast", (), "", 1, (1, 2)) == "broadcast(from rank 2)"

@@ -117,6 +117,17 @@ def test_the_watchdog_sees_rank_zero_from_its_first_call_until_it_ends_the_strea
         assert progress.current() is None
 
 
+@pytest.mark.parametrize(
+    ("planned", "said"), [(None, ""), (0, ""), (3, "the loop sent 0 chunks; its plan has chunks=3")]
+)
+def test_a_loop_that_ends_with_another_number_of_chunks_than_its_plan_says_so(caplog, planned, said):
+    """The plan's number bound nobody, and nothing told of it."""
+    session = Session(0, Role.STAGE0, 1)
+    with UserLoop(Recorder(None), None, sent=session, planned=planned) as loop:
+        loop.called("shutdown")
+    assert [record.getMessage() for record in caplog.records] == ([said] if said else [])
+
+
 def test_a_mesh_rank_generates_from_a_chunk_to_its_reply_also_where_it_receives_ahead(recorded):
     _, works, entries = recorded
     works("receive", envelope(0))

@@ -1,0 +1,41 @@
+"""What a run has noted of itself that fails nothing, as it is read back: odd results, cuts, full queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ppwork.records.run import NOTHING_RESET, ODD_RESULTS, QUEUE
+from ppwork.records.spans import RESULTS_DIFFER, Entry, Instant
+
+
+def queues_of(entries: Iterable[Entry]) -> list[dict[str, str | int]]:
+    """Return a rank's queues, from its last instants: ``name``, ``bound``, ``most`` and ``done``."""
+    return [
+        {"name": entry.name.removeprefix(QUEUE), **{key: int(n) for key, n in entry.figures.items()}}
+        for entry in entries
+        if isinstance(entry, Instant) and entry.name.startswith(QUEUE)
+    ]
+
+
+def odd_results(summary: Mapping[str, object]) -> list[int]:
+    """Return the chunks for which mesh ranks returned different results, according to a summary."""
+    return _chunks_in(summary, ODD_RESULTS)
+
+
+def useless_cuts(summary: Mapping[str, object]) -> list[int]:
+    """Return the chunks that came with a cut but reset nothing, according to a summary."""
+    return _chunks_in(summary, NOTHING_RESET)
+
+
+def told_of_results(entries_by_rank: Mapping[int, Sequence[Entry]]) -> str:
+    """Return what mesh ranks said of the first chunk whose results differed; empty if nothing is told."""
+    every = (entry for entries in entries_by_rank.values() for entry in entries)
+    told = [each for each in every if isinstance(each, Instant) and each.name == RESULTS_DIFFER and each.text]
+    first = min((each.chunk_index for each in told), default=-1)
+    texts = dict.fromkeys(each.text for each in told if each.chunk_index == first)
+    return f"of chunk {first}, {'; '.join(texts)}" if texts else ""
+
+
+def _chunks_in(summary: Mapping[str, object], key: str) -> list[int]:
+    chunks = summary.get(key)
+    return [index for index in chunks if isinstance(index, int)] if isinstance(chunks, list) else []
