@@ -160,8 +160,8 @@ def _of_halves(
     if len(kinds) == 1 and kinds <= {*HALVES}:
         half, cure = ("send", "receive") if kinds == {"send"} else ("receive", "send")
         check_first = (
-            f"do both {half} first? then let one {cure} first, or start both halves with isend and irecv and "
-            f"then wait; else {OTHER_HALF}"
+            f"do both {half} first? then let one {cure} first, or start both halves in one "
+            f"batch_isend_irecv; else {OTHER_HALF}"
         )
         return check_first, ()
     check_first, unknown = OTHER_HALF, f"which of {named_ranks(ranks)} names the wrong peer or tag"
@@ -195,7 +195,7 @@ def one_sided(evidence: JobEvidence) -> Finding | None:
         f"Nobody{other}",
         f"All ranks were in {half}, and nobody {other.lower()}: each waited for one that waited, too.",
         f"do all ranks come to a {half} at the same time? Let one take the other half first, or "
-        "start both halves with isend and irecv and then wait",
+        "start both halves in one batch_isend_irecv",
         evidence.place[ranks[0]],
         () if evidence.job.complete else (MORE_RANKS,),
         weight=PLACES - 4,
