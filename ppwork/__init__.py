@@ -9,7 +9,7 @@ import typing as _typing
 from importlib import import_module as _import_module
 
 from ppwork.errors import NotOverError, PlanError, PPWorkError, RunFailed, UnavailableError, UnreadableError
-from ppwork.plan import Plan, synthetic
+from ppwork.plan import Plan
 from ppwork.protocol.topology import Topology
 from ppwork.version import __version__
 
@@ -28,6 +28,7 @@ if _typing.TYPE_CHECKING:
     from ppwork.launcher.nodes.places import Command, Hosts, Slurm
     from ppwork.pictures.picture import Picture, show
     from ppwork.timeline.simulate import simulate
+    from ppwork.workloads.times import synthetic
 else:
 
     def __getattr__(name: str) -> object:
@@ -92,6 +93,7 @@ _HOMES = {
     "show": "pictures.picture",
     "simulate": "timeline.simulate",
     "submit": "launcher.job",
+    "synthetic": "workloads.times",
     "what_if": "lab.what_if",
 }
 

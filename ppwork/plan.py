@@ -20,13 +20,12 @@ from typing import Any, ClassVar
 import msgspec
 
 from ppwork.errors import PlanError
-from ppwork.protocol.plan import DAY_S, PipelinePlan, at_least, finite_from, refuse
+from ppwork.protocol.plan import PipelinePlan, at_least, finite_from, refuse
 
 VIDEO_STAGE0 = "ppwork.workloads.denoiser:VideoSource"
 VIDEO_STAGE1 = "ppwork.workloads.denoiser:VideoDenoiser"
 SYNTHETIC_STAGE0 = "ppwork.workloads.synthetic:SyntheticSource"
 SYNTHETIC_STAGE1 = "ppwork.workloads.synthetic:SyntheticGenerator"
-SYNTHETIC_CHUNKS = 32
 """Number of chunks of a synthetic plan that sets none: enough for a median."""
 SCHEDULES = ("overlap", "send-after-decode")
 
@@ -39,7 +38,7 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     - ranks and overlap: ``mesh_size``, ``in_flight_depth`` (or ``d_in`` and ``d_out``), ``backend``
     - work: ``denoise_steps``, the calls of ``step`` for a chunk
     - timeouts and limits: ``timeout_s``, ``stall_s``, ``freeze_s``, ``max_message_bytes``
-    - checks: ``compare_collectives`` (in a loop only 0 has an effect), ``check_buffers``
+    - checks: ``compare_collectives`` (in a loop only 0 has an effect), ``check_buffers``, ``strict``
     - rarely needed: ``threads_per_rank``, ``share_gpu``, ``frame_bytes``
 
     Fields for stages only: ``stage0``, ``stage1`` and their ``options``; ``chunks``, ``hard_cuts``,
@@ -85,6 +84,8 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     threads_per_rank: int = 1
     verify: bool = False
     """Keep rank 0's outputs, and compare them with the single-process reference."""
+    strict: bool = False
+    """Let a run that ended well fail if it was odd, as by results that differ or chunks that did not come."""
     keep_outputs: bool = False
     """Keep rank 0's outputs in its memory, and write them to the folder at the end: ``Run.outputs``."""
     tolerance: float = 1e-4
@@ -193,51 +194,6 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 check_first="is this the folder of a run?",
             ) from error
         return cls.from_json(text)
-
-
-def synthetic(
-    plan: Plan,
-    *,
-    encode_ms: float,
-    decode_ms: float,
-    stage1_ms: float,
-    payload_mb: float,
-    jitter: float = 0.0,
-) -> Plan:
-    """Return the plan with stages that compute nothing and only take the given times.
-
-    Args:
-        plan: The plan with the other fields; if it sets no ``chunks``, there are ``SYNTHETIC_CHUNKS``.
-        encode_ms: Milliseconds of rank 0 for a chunk, before the chunk leaves.
-        decode_ms: Milliseconds of rank 0 for a chunk, after the result has arrived.
-        stage1_ms: Milliseconds of the mesh for a chunk.
-        payload_mb: MiB of a chunk, each way.
-        jitter: Relative spread of the times, 0 to 1.
-
-    Raises:
-        PlanError: A time, the size or the spread is negative or too large.
-    """
-    options = {
-        "encode_ms": encode_ms,
-        "decode_ms": decode_ms,
-        "stage1_ms": stage1_ms,
-        "payload_mb": payload_mb,
-        "jitter": jitter,
-    }
-    most = {"payload_mb": plan.max_message_bytes / (1 << 20), "jitter": 1.0}
-    for name, value in options.items():
-        if not 0 <= value <= most.get(name, 1000.0 * DAY_S):
-            raise PlanError(
-                f"The synthetic stages have {name} = {value}; they take times in ms, a size in MiB and a "
-                f"spread, none of them negative. The most is {most.get(name, 1000.0 * DAY_S):g}.",
-                check_first=f"{name}, such as {'0.2' if name == 'jitter' else '20.0'}",
-            )
-    return plan.replace(
-        chunks=plan.chunks or SYNTHETIC_CHUNKS,
-        stage0=SYNTHETIC_STAGE0,
-        stage1=SYNTHETIC_STAGE1,
-        options={**plan.options, **options},
-    )
 
 
 def _plain(value: object, place: str) -> object:

@@ -13,7 +13,7 @@ from ppwork.cli.output import out, write_files, write_json, write_text
 from ppwork.errors import PlanError, visible
 from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline_files
-from ppwork.plan import SYNTHETIC_CHUNKS, Plan, synthetic
+from ppwork.plan import Plan
 from ppwork.protocol.topology import LEADER_RANK
 from ppwork.records.folder import new_run_dir
 from ppwork.records.run import Run
@@ -21,6 +21,7 @@ from ppwork.timeline.chunks import emissions
 from ppwork.timeline.costs import Costs, Hop
 from ppwork.timeline.measures import mean_mesh_idle_ms
 from ppwork.timeline.simulate import Simulation, simulate
+from ppwork.workloads.times import SYNTHETIC_CHUNKS, synthetic
 
 MIB = 1 << 20
 """Bytes of one ``--payload-mb``, as in the synthetic workload."""

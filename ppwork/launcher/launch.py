@@ -207,7 +207,7 @@ def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed |
     if run.exit_code == 0 and (run.run_dir / SUMMARY_FILE).exists():
         try:
             run.complete({**mesh_figures(run), **_hosts_of(run)})
-            return _verify(run, deadline, look) if run.plan.verify else None
+            return (_verify(run, deadline, look) if run.plan.verify else None) or _odd(run)
         except RecordError as error:
             return _if_full(run.run_dir, RunFailed(error.what, check_first=error.check_first))
     if run.exit_code == STOPPED:
@@ -217,6 +217,14 @@ def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed |
     else:
         failure = _if_full(run.run_dir, diagnose(run.run_dir, run.exit_code).as_error())
     return failure
+
+
+def _odd(run: Run) -> RunFailed | None:
+    """Return the failure of a run that ended well, if its plan is strict and it was odd."""
+    if not run.plan.strict or not (found := diagnose(run.run_dir, run.exit_code)).is_odd:
+        return None
+    what = f"The run ended well and was odd, and its plan is strict.\n{found.story}"
+    return RunFailed(what, check_first="without `strict` it ends well, and says the same")
 
 
 def mesh_figures(run: Run) -> dict[str, Any]:

@@ -130,7 +130,8 @@ class FailureWriter:
         if record.between:  # the rank that noticed is no more to blame
             log.error("%s\n  all of it: ppwork diagnose %s", record.what, folder)
             return
-        log.error("rank %d failed: %s%s\n  all of it: ppwork diagnose %s", self._rank, error, at, folder)
+        how = "ended because of another one" if record.symptom else "failed"
+        log.error("rank %d %s: %s%s\n  all of it: ppwork diagnose %s", self._rank, how, error, at, folder)
 
     def stay_for_peers(self) -> None:
         """Stay until the told peers have written their records, at most for ``STAY_S``."""

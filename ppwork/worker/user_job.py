@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -22,11 +22,11 @@ from types import TracebackType
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from ppwork.errors import LocalProtocolError, ParityError, PlanError, PPWorkError, message_of
+from ppwork.errors import LocalProtocolError, ParityError, PlanError, PPWorkError, message_of, named_chunks
 from ppwork.plan import Plan
 from ppwork.process import SECONDARY
 from ppwork.protocol.parity import THREADS_VARIABLE
-from ppwork.protocol.topology import STAGE0_RANK
+from ppwork.protocol.topology import STAGE0_RANK, Role
 from ppwork.records import last_stacks
 from ppwork.records.clocks import host_of, whose_clock
 from ppwork.records.failure import failure_file, is_users
@@ -34,7 +34,7 @@ from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.folder import new_run_dir
 from ppwork.records.pulse import Pulse, pulse_file
 from ppwork.records.run import QUEUE, SUMMARY_FILE, Run, mesh_notes
-from ppwork.records.spans import Recorder, read_entries, span_file
+from ppwork.records.spans import HANDLE_LET_GO, Entry, Instant, Recorder, read_entries, span_file
 from ppwork.records.threads import written_down
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
 from ppwork.runtime.groups import join as join_groups
@@ -193,6 +193,34 @@ def _sum_up(plan: Plan, folder: Path, groups: Groups) -> None:
     mesh = {rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}
     if notes := mesh_notes(mesh):
         Run(folder, None).complete(notes)
+    if plan.strict:
+        _refuse_odd(plan, folder, notes, mesh)
+
+
+def _refuse_odd(
+    plan: Plan, folder: Path, notes: Mapping[str, Sequence[int]], mesh: Mapping[int, Sequence[Entry]]
+) -> None:
+    """Let a loop that ended well fail if it was odd (rank 0).
+
+    Raises:
+        LocalProtocolError: It was: what mesh ranks have noted, and another number of chunks than planned.
+    """
+    odd = [f"{key.replace('_', ' ')} in {named_chunks(chunks)}" for key, chunks in notes.items()]
+    odd += dict.fromkeys(
+        f"a handle that nobody waited for at {entry.text}"
+        for entries in mesh.values()
+        for entry in entries
+        if isinstance(entry, Instant) and entry.name == HANDLE_LET_GO
+    )
+    ended = sum(entry.name in ("emit", "drop") for entry in read_entries(folder, STAGE0_RANK))
+    if plan.chunks not in (None, ended):
+        odd.append(f"{ended} chunks, and the plan has chunks={plan.chunks}")
+    if odd:
+        raise LocalProtocolError(
+            f"The loop ended well and was odd, and its plan is strict: {'; '.join(odd)}.",
+            where={"rank": STAGE0_RANK, "role": str(Role.STAGE0)},
+            check_first="without `strict` it ends as well, and `ppwork diagnose` says more of each",
+        )
 
 
 def _begin_records(folder: Path, plan: Plan, groups: Groups) -> tuple[list[str], Recorder, Pulse]:

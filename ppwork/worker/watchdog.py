@@ -177,7 +177,8 @@ class Watchdog:
         elif self._progress.state is PulseState.SLOW and step not in self._warned:
             self._warned.add(step)
             passed_s, stall_s = self._progress.own_s, self._bounds.stall_s
-            log.warning("slow: %s took %.1f s of %g s so far\n%s", step, passed_s, stall_s, _stack_of(frame))
+            text = "rank %d is slow: %s took %.1f s of %g s so far\n%s"
+            log.warning(text, self._where["rank"], step, passed_s, stall_s, _stack_of(frame))
         if now_s - self._ticked_s > PAUSED_S:
             self._peers.start_anew()
         self._ticked_s = now_s

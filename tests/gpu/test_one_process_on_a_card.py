@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import ppwork as pp
-from ppwork.plan import synthetic
 from ppwork.timeline.chunks import aligned
 from ppwork.timeline.streams import hidden, transfers
+from ppwork.workloads.times import synthetic
 
 pytestmark = pytest.mark.gpu
 

@@ -1,6 +1,6 @@
 """A loop of one's own whose mesh ranks make other sums in chunk 3: ``odd_loops.py CASE RUN_DIR COMPARE``.
 
-With a fourth argument, a file, the job has a default group of its own.
+With a fourth argument, a file, the job has a default group of its own. A case may begin with ``strict``.
 """
 
 import os
@@ -42,6 +42,8 @@ def serve(plane, case):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     case, run_dir, compare, *job = sys.argv[1:]
+    strict = case.startswith("strict ")
+    case = case.removeprefix("strict ")
     for file in job:
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
@@ -52,6 +54,7 @@ if __name__ == "__main__":
         backend="gloo",
         timeout_s=8,
         compare_collectives=int(compare),
+        strict=strict,
     )
     with join(plan, run_dir=run_dir) as plane:
         if isinstance(plane, Stage0Plane):

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.multiproc
 WIDGET = "application/vnd.jupyter.widget-view+json"
 LAUNCH = """
 import ppwork as pp
-from ppwork.plan import synthetic
+from ppwork.workloads.times import synthetic
 plan = pp.Plan(mesh_size=1, chunks=20, in_flight_depth=2, backend="gloo")
 plan = synthetic(plan, encode_ms=5.0, decode_ms=5.0, stage1_ms=60.0, payload_mb=0.1)
 run = pp.launch(plan, out={out!r})

@@ -188,3 +188,15 @@ def test_a_loop_of_ones_own_leaves_a_timeline_and_a_period(tmp_path, start_ranks
     odd = LINES["ODD"]  # the same sum from another line is no difference
     assert [call.line for call in calls.values()].count(odd) == 1
     assert odd not in [call.line for call in theirs.values()]
+
+
+def test_a_loop_that_ended_well_and_was_odd_fails_if_its_plan_is_strict(tmp_path, start_ranks):
+    """Under one's own torchrun a job in CI passed with results that were known to differ."""
+    assert started(start_ranks, "strict follower stays", tmp_path / "run", 2) == [1, 0, 0]
+    cause = pp.diagnose(tmp_path / "run").cause
+    assert (cause.rank, cause.error_type, cause.symptom) == (0, "LocalProtocolError", False)
+    said = "The loop ended well and was odd, and its plan is strict: results differ in chunk 4."
+    assert cause.what == said
+    assert cause.where == {"rank": 0, "role": "stage0"}
+    assert pp.open(tmp_path / "run").summary["chunks"] == 6
+    assert gone(tmp_path / "run")

@@ -4,7 +4,8 @@ import pytest
 
 from ppwork.cli.options import chunk_range, depth_of, halves_of, size_of
 from ppwork.errors import PlanError
-from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, Plan, synthetic
+from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, Plan
+from ppwork.workloads.times import synthetic
 
 
 def test_depth_not_asked_for_is_left_to_the_plan():

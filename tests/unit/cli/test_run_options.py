@@ -43,6 +43,7 @@ OPTIONS = {
     "max_message_bytes": ("--max-message-mb 1.5", 3 << 19),
     "tolerance": ("--tolerance 0.1", 0.1),
     "keep_outputs": ("--keep-outputs", True),
+    "strict": ("--strict", True),
     "heartbeat_s": ("--heartbeat-s 2", 2.0),
     "compare_collectives": ("--compare-collectives -1", -1),
     "check_buffers": ("--check-buffers -1", -1),

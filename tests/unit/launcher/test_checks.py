@@ -12,8 +12,9 @@ import pytest
 from ppwork.errors import PlanError, UnavailableError
 from ppwork.launcher import checks
 from ppwork.launcher.checks import check_stages, choose_backend, count_gpus, resolve
-from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, Plan, synthetic
+from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1, Plan
 from ppwork.workloads.spec import default_clip
+from ppwork.workloads.times import synthetic
 
 OWN = Plan(stage0="my_stages:Source", stage1="my_stages:Denoiser", chunks=4, mesh_size=2)
 

@@ -90,6 +90,7 @@ CHANGED = {
     "verify": True,
     "tolerance": 0.0,
     "keep_outputs": True,
+    "strict": True,
 }
 
 
