@@ -41,9 +41,9 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     - checks: ``compare_collectives`` (in a loop only 0 has an effect), ``check_buffers``, ``strict``
     - rarely needed: ``threads_per_rank``, ``share_gpu``, ``frame_bytes``
 
-    Fields for stages only: ``stage0``, ``stage1`` and their ``options``; ``chunks``, ``hard_cuts``,
-    ``flushes``, ``recompute_every``, ``seed``, ``heartbeat_s``; ``digests``, ``verify``, ``tolerance``,
-    ``keep_outputs``, ``one_process``.
+    Fields for stages only: ``stage0``, ``stage1`` and their ``options``; ``hard_cuts``, ``flushes``,
+    ``recompute_every``, ``seed``, ``heartbeat_s``; ``digests``, ``verify``, ``tolerance``, ``keep_outputs``,
+    ``one_process``. A loop that sends another number of chunks than ``chunks`` is told so.
 
     ``fault`` and a non-default ``schedule`` are for teaching. The shipped stages have ``options``, too:
     ``workloads.spec.VideoOptions``, and ``synthetic``.

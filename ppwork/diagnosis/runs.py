@@ -481,8 +481,10 @@ def _pointed_at(
         for rank in range(evidence.topology.world_size)
         if rank not in written and rank not in evidence.absent
     ]
-    awaited = [rank for rank in roots(waits) if rank in silent]
-    return next(iter(awaited), silent[0] if len(silent) == 1 else None)
+    # torchrun ends the others by SIGTERM when a rank has gone, some before they have said anything.
+    left = [rank for rank in silent if evidence.signal_of(rank) != signal.SIGTERM] or silent
+    awaited = [rank for rank in roots(waits) if rank in left]
+    return next(iter(awaited), left[0] if len(left) == 1 else None)
 
 
 def _stopped(evidence: RunEvidence, waits: tuple[Wait, ...], exit_code: int) -> FailureRecord:

@@ -200,7 +200,7 @@ def _sum_up(plan: Plan, folder: Path, groups: Groups) -> None:
 def _refuse_odd(
     plan: Plan, folder: Path, notes: Mapping[str, Sequence[int]], mesh: Mapping[int, Sequence[Entry]]
 ) -> None:
-    """Let a loop that ended well fail if it was odd (rank 0).
+    """Let a run that ended well fail if it was odd (rank 0).
 
     Raises:
         LocalProtocolError: It was: what mesh ranks have noted, and another number of chunks than planned.
@@ -217,7 +217,7 @@ def _refuse_odd(
         odd.append(f"{ended} chunks, and the plan has chunks={plan.chunks}")
     if odd:
         raise LocalProtocolError(
-            f"The loop ended well and was odd, and its plan is strict: {'; '.join(odd)}.",
+            f"The run ended well and was odd, and its plan is strict: {'; '.join(odd)}.",
             where={"rank": STAGE0_RANK, "role": str(Role.STAGE0)},
             check_first="without `strict` it ends as well, and `ppwork diagnose` says more of each",
         )

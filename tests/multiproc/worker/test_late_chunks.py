@@ -195,7 +195,7 @@ def test_a_loop_that_ended_well_and_was_odd_fails_if_its_plan_is_strict(tmp_path
     assert started(start_ranks, "strict follower stays", tmp_path / "run", 2) == [1, 0, 0]
     cause = pp.diagnose(tmp_path / "run").cause
     assert (cause.rank, cause.error_type, cause.symptom) == (0, "LocalProtocolError", False)
-    said = "The loop ended well and was odd, and its plan is strict: results differ in chunk 4."
+    said = "The run ended well and was odd, and its plan is strict: results differ in chunk 4."
     assert cause.what == said
     assert cause.where == {"rank": 0, "role": "stage0"}
     assert pp.open(tmp_path / "run").summary["chunks"] == 6

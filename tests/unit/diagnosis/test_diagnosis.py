@@ -1290,6 +1290,21 @@ def test_rank_0_that_torchrun_ended_in_its_own_collective_is_named_by_its_pulse(
     assert "Rank 0 waited in barrier (my_loop.py:41) for ranks 1 and 2, and not one of them" in found.sentence
 
 
+def test_a_rank_that_torchrun_ended_before_it_spoke_does_not_hide_the_one_that_was_killed(run, monkeypatch):
+    """Two ranks had no record, and the survivor that had lost its peer stood in the first line."""
+    for rank in range(3):
+        Pulse(run, rank).beat(PulseState.BUSY, "generate", {"chunk_index": 3})
+    monkeypatch.setattr(PulseView, "process", lambda self: None)
+    stacks_file(run, 0).write_text(
+        'Thread 0x1 (most recent call first):\n  File "/me/my_loop.py", line 7 in f\n'
+    )
+    stacks_file(run, 2).write_bytes(b"")
+    write_record(run, symptom(1, error_type="PeerLostError", at_ns=FAILED_NS))
+    found = diagnose(run)
+    assert (found.cause.rank, found.cause.error_type) == (2, "NoRecord")
+    assert "rank 0 got SIGTERM" in found.text
+
+
 def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeypatch):
     """A job of somebody else's torchrun, which has no log of ours."""
     for rank in range(3):
