@@ -94,7 +94,8 @@ def lesson() -> Any:
         new_markdown_cell("## The library does the same\n\nThese lines are of the transport."),
         _code(
             "source",
-            'pp.Plan(backend=backend, share_gpu=share_gpu)\npp.lesson.source_of("ppwork.plan:synthetic")',
+            "pp.Plan(backend=backend, share_gpu=share_gpu)\n"
+            'pp.lesson.source_of("ppwork.workloads.times:synthetic")',
         ),
         new_markdown_cell("## Break it: nobody sends\n\nNow rank 0 forgets to send."),
         _program("forgets", " --may-fail", *_printed()),
@@ -150,7 +151,7 @@ def _fill(notebook: Any) -> None:
     from ppwork.pictures.source import source_of
 
     cell = next(cell for cell in notebook.cells if cell.id == "source")
-    cell.outputs = [_text(source_of("ppwork.plan:synthetic"))]
+    cell.outputs = [_text(source_of("ppwork.workloads.times:synthetic"))]
 
 
 def solutions() -> Any:

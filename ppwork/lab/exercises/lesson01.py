@@ -118,8 +118,22 @@ def _message_lost(run: ScriptRun) -> str:
     )
 
 
+def _nobody_sends(run: ScriptRun) -> str:
+    """Look for a ring of receives: which rank's timeout comes first, and so the diagnosis, is chance."""
+    attempt = Attempt(run)
+    if run.failure is None or any(attempt.calls(rank, "send", "isend") for rank in range(run.nproc)):
+        return ""
+    if not all(attempt.calls(rank, "recv") for rank in range(run.nproc)):
+        return ""
+    return (
+        "All ranks were in recv, and nobody sent: each waited for one that waited, too. Check first: do all "
+        "ranks come to a recv at the same time? Let one take the other half first, or start both halves in "
+        "one batch_isend_irecv."
+    )
+
+
 FUNCTIONS = {"01.1": _first_touch}
 PROGRAMS: Programs = {
     "01.2": first_of(_message_lost, _three_at_once),
-    "01.3": first_of(_message_lost, _ring),
+    "01.3": first_of(_message_lost, _nobody_sends, _ring),
 }
