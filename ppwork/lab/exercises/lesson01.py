@@ -120,10 +120,12 @@ def _message_lost(run: ScriptRun) -> str:
 
 def _nobody_sends(run: ScriptRun) -> str:
     """Look for a ring of receives: which rank's timeout comes first, and so the diagnosis, is chance."""
-    attempt = Attempt(run)
-    if run.failure is None or any(attempt.calls(rank, "send", "isend") for rank in range(run.nproc)):
+    if run.failure is None or run.exit_code == STOPPED:
         return ""
-    if not all(attempt.calls(rank, "recv") for rank in range(run.nproc)):
+    attempt, ranks = Attempt(run), range(run.nproc)
+    if any(attempt.calls(rank, "send", "isend") for rank in ranks):
+        return ""
+    if not all(attempt.calls(rank, "recv") for rank in ranks):
         return ""
     return (
         "All ranks were in recv, and nobody sent: each waited for one that waited, too. Check first: do all "
