@@ -1,8 +1,10 @@
 """A chunk's round trip in your own program: plain ``torch.distributed``, your own loop, stages, in turns.
 
 Rank 0, and a mesh of two; depth 1; 8 KB go down and 32 KB come back. The stages do nothing: a round trip is
-transport and care. The plain loop sends a head and a tensor by four messages and two broadcasts, as the first
-version of such a program does. It checks nothing, records nothing and stops at no mistake.
+transport and care. The plain loop sends a head of three integers and a tensor by four messages and two
+broadcasts, as the first version of such a program does. The plain loop with metadata sends what a receiver
+needs that knows neither shape nor metadata: size of the head, head as JSON, tensor. Both check nothing,
+record nothing and stop at no mistake.
 """
 
 from __future__ import annotations
@@ -51,6 +53,44 @@ def plain(mesh: Any) -> Times:  # noqa: ANN401
         if dist.get_rank() == 1:
             dist.send(head, 0)
             dist.send(up, 0)
+    return times
+
+
+def described(k: int, tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the messages for a tensor of any shape with metadata: size of the head, head, tensor."""
+    said = json.dumps({"k": k, "shape": tensor.shape, "dtype": str(tensor.dtype).removeprefix("torch.")})
+    head = torch.frombuffer(bytearray(said.encode()), dtype=torch.uint8)
+    return [torch.tensor([head.numel()]), head, tensor]
+
+
+def taken(receive: Callable[[torch.Tensor], object]) -> tuple[list[torch.Tensor], int]:
+    """Receive what ``described`` made; return its messages and ``k``."""
+    receive(size := torch.empty(1, dtype=torch.int64))
+    receive(head := torch.empty(int(size), dtype=torch.uint8))
+    said = json.loads(head.numpy().tobytes())
+    receive(tensor := torch.empty(said["shape"], dtype=getattr(torch, said["dtype"])))
+    return [size, head, tensor], said["k"]
+
+
+def plain_with_metadata(mesh: Any) -> Times:  # noqa: ANN401
+    """Torch's own calls, for any shape, with metadata both ways."""
+    down, up, rank = torch.zeros(DOWN), torch.zeros(UP), dist.get_rank()
+    times = []
+    for k in range(CHUNKS):
+        if rank == 0:
+            start = time.perf_counter()
+            for part in described(k, down):
+                dist.send(part, 1)
+            taken(lambda part: dist.recv(part, 1))
+            times.append(time.perf_counter() - start)
+        elif rank == 1:
+            parts, said = taken(lambda part: dist.recv(part, 0))
+            for part in parts:
+                dist.broadcast(part, 1, group=mesh)
+            for part in described(said, up):
+                dist.send(part, 0)
+        else:
+            taken(lambda part: dist.broadcast(part, 1, group=mesh))
     return times
 
 
@@ -129,6 +169,7 @@ def worker(out: Path, rounds: int) -> None:
     mesh = dist.new_group([1, 2])
     ways: dict[str, Callable[[Path], Times]] = {
         "plain `torch.distributed`": lambda _: plain(mesh),
+        "the same, any shape, with metadata": lambda _: plain_with_metadata(mesh),
         "own loop, no run folder": lambda _: own_loop(None),
         "own loop": own_loop,
         "stages, no run folder": lambda _: stages(None),

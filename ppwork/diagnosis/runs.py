@@ -42,6 +42,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ppwork.diagnosis.findings import NOBODY, Diagnosis, Wait, source_lines
+from ppwork.diagnosis.flights import differences
 from ppwork.diagnosis.hosts import cause_of_hosts, open_questions
 from ppwork.diagnosis.inferred import inferred_records, record_of, tells_of_a_freeze
 from ppwork.diagnosis.jobs import diagnose_job
@@ -65,7 +66,6 @@ from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_HUNG, TORCHRUN_STOPPED
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord, first_cause, is_users
-from ppwork.records.flight import differences
 from ppwork.records.notes import told_of_results
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
@@ -247,7 +247,8 @@ def _explained(
         others=tuple(others),
         places=_places(evidence, cause, others, waits),
         waits=tuple(wait._replace(call=evidence.in_their_words(wait.call)) for wait in waits),
-        flight=tuple(map(str, differences(flights))),
+        # A guard that refuses a call leaves the ranks at different counts, and has named the calls itself.
+        flight=() if cause.between else tuple(map(str, differences(flights))),
         unknown=_unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
         headline=_headline(evidence, cause),
     )

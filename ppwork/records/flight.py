@@ -9,12 +9,11 @@ the host runs ahead of the device, so a rank is at the first collective that has
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from ppwork.protocol.topology import GROUP_ORDER, LEADER_RANK
+from ppwork.protocol.topology import GROUP_ORDER
 from ppwork.records.files import read_json
 
 KEPT = 32
@@ -47,25 +46,6 @@ class Flight(msgspec.Struct, frozen=True):
         in_order = sorted(self.collectives, key=lambda c: c.number)
         last = {c.group: c for c in in_order}
         return last | {c.group: c for c in reversed(in_order) if not c.ended}
-
-
-@dataclass(frozen=True)
-class FlightDifference:
-    """A group whose ranks were not at the same collective."""
-
-    group: str
-    at: dict[int, Collective]
-
-    @property
-    def behind(self) -> tuple[int, ...]:
-        """The ranks with the lowest number, for which the others wait; empty if only the kinds differ."""
-        numbers = {rank: collective.number for rank, collective in self.at.items()}
-        low = min(numbers.values())
-        return tuple(r for r, n in numbers.items() if n == low) if low < max(numbers.values()) else ()
-
-    def __str__(self) -> str:
-        each = ", ".join(f"rank {rank} at {c.kind} {c.number}" for rank, c in sorted(self.at.items()))
-        return f"{self.group}: {each}"
 
 
 def group_name(torch_name: str) -> str:
@@ -115,28 +95,3 @@ def flight_file(run_dir: Path, rank: int) -> Path:
 def read_flight(run_dir: Path, rank: int) -> Flight | None:
     """Read the flight record of a rank; ``None`` if it left none, or if it does not read."""
     return read_json(flight_file(run_dir, rank), Flight)
-
-
-def differences(flights: dict[int, Flight]) -> list[FlightDifference]:
-    """Return the groups whose ranks were at different collectives, as far as their records tell.
-
-    On ``mesh_pg`` followers post their receives ahead, so a follower with a larger number is normal there.
-    """
-    by_group: dict[str, dict[int, Collective]] = {}
-    for rank, flight in flights.items():
-        for name, collective in flight.at().items():
-            by_group.setdefault(name, {})[rank] = collective
-    return [
-        FlightDifference(name, at)
-        for name, at in by_group.items()
-        if len({(c.number, c.kind) for c in at.values()}) > 1 and not _posted_ahead(name, at)
-    ]
-
-
-def _posted_ahead(group: str, at: dict[int, Collective]) -> bool:
-    leader = at.get(LEADER_RANK)
-    return (
-        group.startswith("mesh_pg")
-        and leader is not None
-        and all(c.kind == leader.kind and c.number >= leader.number for c in at.values())
-    )

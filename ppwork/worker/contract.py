@@ -13,6 +13,7 @@ import linecache
 import re
 import textwrap
 import traceback
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -25,8 +26,9 @@ import msgspec
 import torch
 
 from ppwork.errors import LocalProtocolError, StageError
-from ppwork.protocol.envelope import MAX_STEPS
+from ppwork.protocol.envelope import CONTEXT_PREFIX, MAX_STEPS
 from ppwork.records.spans import FIGURES
+from ppwork.runtime.tensors import dtype_name
 from ppwork.stage import Chunk, Emission, Pause, Result, Tensors
 from ppwork.worker.user_lines import as_written
 
@@ -53,6 +55,34 @@ def name_what_came(error: KeyError, **came: Collection[str]) -> None:
         if key not in names and (what in words or {*names} in held):
             named = ", ".join(map(repr, names)) or "none"
             error.add_note(f"The {what.replace('_', ' ')} that came: {named}")
+
+
+class Kinds:
+    """Names, dtypes and shapes of the tensors that came with the last chunks.
+
+    User code that fails says what it cannot do with a tensor, and not that no tensor was such a one before.
+    """
+
+    def __init__(self) -> None:
+        self._last: deque[dict[str, tuple[torch.dtype, torch.Size]]] = deque(maxlen=3)
+
+    def add(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take a chunk's tensors; context frames come with some chunks only and do not count."""
+        own = {name: t for name, t in tensors.items() if not name.startswith(CONTEXT_PREFIX)}
+        self._last.append({name: (tensor.dtype, tensor.shape) for name, tensor in own.items()})
+
+    def change(self) -> list[str]:
+        """Return a line if the last chunk's are not those of the chunks before it, which were alike."""
+        if len(self._last) < 2 or any(kinds != self._last[0] for kinds in [*self._last][:-1]):
+            return []
+        before, now = self._last[-2], self._last[-1]
+        names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+        came, usual = (
+            ", ".join(f"{n!r} {dtype_name(kinds[n][0])}{[*kinds[n][1]]}" for n in names if n in kinds)
+            for kinds in (now, before)
+        )
+        line = f"this chunk came with {came or 'less'}; those before it with {usual or 'no such name'}"
+        return [line] if names else []
 
 
 def optional(stage: object, name: str) -> Callable[..., Any]:

@@ -283,7 +283,8 @@ def generate(
         StageError: The stage raised (this mesh rank).
     """
     groups, which = plane.groups, envelope.ids.where()
-    code = StageCode("generate", generator, groups, which)
+    tally.kinds.add(envelope.tensors)
+    code = StageCode("generate", generator, groups, which, kinds=tally.kinds)
     tally.returns = tally.returns or site_of_return(generator, "step")
     with plane.timed("generate", which) as took, code:
         if plan.digests:

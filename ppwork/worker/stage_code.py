@@ -16,6 +16,7 @@ from ppwork.records.spans import WhichChunk
 from ppwork.runtime import Groups
 from ppwork.worker import progress
 from ppwork.worker.collectives import OnlyGroup, heed, seeing
+from ppwork.worker.contract import Kinds
 
 CONSTRUCTOR = "constructor"
 RAISE = dis.opmap["RAISE_VARARGS"]
@@ -34,6 +35,7 @@ class StageCode:
         groups: This rank's groups; stage code may use ``tp_pg`` on the mesh, and no group on rank 0.
         which: The chunk, with the ids that are known.
         seen: Check functional collectives, too; slow, so only for the first chunks.
+        kinds: What the last chunks came with; an error tells of a change.
 
     Raises:
         StageError: The body raised an error that is not ours (the rank that ran it).
@@ -41,9 +43,16 @@ class StageCode:
     """
 
     def __init__(
-        self, step: str, stage: object, groups: Groups, which: WhichChunk | None = None, *, seen: bool = False
+        self,
+        step: str,
+        stage: object,
+        groups: Groups,
+        which: WhichChunk | None = None,
+        *,
+        seen: bool = False,
+        kinds: Kinds | None = None,
     ) -> None:
-        self._step, self._which = step, which
+        self._step, self._which, self._kinds = step, which, kinds
         self._mode, self._group = without_autograd(stage, step), OnlyGroup(groups, _group_of(groups))
         self._seeing = seeing(groups, None) if seen else None
 
@@ -81,7 +90,7 @@ class StageCode:
         elif isinstance(error, PPWorkError):
             error.at(**(self._which or {}))
         elif not _is_ctrl_c(error):  # a SystemExit's code 0 would look like success
-            notes = getattr(error, "__notes__", [])
+            notes = [*getattr(error, "__notes__", []), *(self._kinds.change() if self._kinds else [])]
             raise StageError(
                 f"The stage's {self._step} raised {text_of(error)}".removesuffix(": "),
                 where=self._which,

@@ -22,6 +22,7 @@ from typing import Any
 from ppwork.errors import LocalProtocolError
 from ppwork.protocol.envelope import ChunkPlan, Ids
 from ppwork.records.ledger import CollectiveCall
+from ppwork.worker.contract import Kinds
 from ppwork.worker.shared_calls import SharedCalls
 
 COUNTED_METHODS = ("recompute", "step")
@@ -44,6 +45,7 @@ class Tally:
         shared: Compares this rank's calls with the others', in chunks without an exchange.
         digest: Digest and shapes of this chunk's result, which are compared, too.
         odd: Mesh ranks that ended this chunk with another result, and its shapes; set at the chunk's end.
+        kinds: What the last chunks came with.
         told_of_cut: Whether the log has named a cut that had nothing to reset.
     """
 
@@ -55,6 +57,7 @@ class Tally:
         self.shared: SharedCalls | None = None
         self.digest = NO_RESULT
         self.odd: dict[int, str] = {}
+        self.kinds = Kinds()
         self.told_of_cut = False
         self._rank, self._role, self._compare = rank, role, compare
         self._ids: Ids | None = None

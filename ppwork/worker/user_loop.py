@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Self
 
+from ppwork.errors import PPWorkError
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.session import Session
 from ppwork.records.spans import STAGE1_MS, Recorder, WhichChunk
@@ -25,7 +26,7 @@ from ppwork.runtime import Groups, MeshPlane, PPControlPlane
 from ppwork.worker import progress
 from ppwork.worker.backend_wait import tell_of_handles
 from ppwork.worker.collectives import guard_loop, heed, install, keep
-from ppwork.worker.contract import name_what_came
+from ppwork.worker.contract import Kinds, name_what_came
 from ppwork.worker.digests import sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls
 from ppwork.worker.tally import NO_RESULT
@@ -83,6 +84,7 @@ class UserLoop:
         """On rank 0: the chunk that it sent or received last, or after its decode the next one to send."""
         self._came: dict[str, tuple[str, ...]] = {}
         """Names of the tensors and the metadata that the loop received last; empty: nothing has come."""
+        self._kinds = Kinds()
         self._own: set[str] = set()
         self._digest = NO_RESULT
         """On a mesh rank: digest and shapes of the answer that is about to be given."""
@@ -115,6 +117,9 @@ class UserLoop:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, KeyError):
             name_what_came(error, **self._came)
+        if error is not None and not isinstance(error, PPWorkError):
+            for change in self._kinds.change():
+                error.add_note(change)
         progress.leave(None)
         self._guard(None)
         keep(None)
@@ -167,6 +172,7 @@ class UserLoop:
         keep(self._guarded)
         if isinstance(message, PPResult | PPEnvelope) and message.action is PPAction.INFER:
             self._came = {"tensors": tuple(message.tensors), "metadata": tuple(message.metadata)}
+            self._kinds.add(message.tensors)
         if isinstance(message, Ids):
             self._record("encode", *self._encoded, message)
         elif isinstance(message, PPResult):

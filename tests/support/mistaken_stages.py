@@ -31,6 +31,21 @@ class OneBuffer(Counter):
         return {"small": torch.ones(4), "large": self.buffer}
 
 
+class LaterDouble(Counter):
+    """From a late chunk on another dtype than before."""
+
+    def encode(self, chunk_index):
+        tensors = super().encode(chunk_index)
+        return {**tensors, "small": tensors["small"].double()} if chunk_index >= LATE else tensors
+
+
+class Weights(Scaler):
+    """Multiplies with weights of one dtype."""
+
+    def step(self, tensors, step_index, num_steps):
+        return {**tensors, "small": torch.ones(4, 4) @ tensors["small"]}
+
+
 class Barrier(Counter):
     def encode(self, chunk_index):
         dist.barrier()

@@ -61,6 +61,18 @@ def test_the_mistake_is_named_on_its_rank_long_before_the_time_out(tmp_path, sta
     assert {record.error_type for record in causes} == {"LocalProtocolError"}
 
 
+def test_a_chunk_that_comes_with_another_dtype_than_those_before_it_is_told(tmp_path):
+    """torch's own words are only about the product."""
+    stages = {"stage0": "mistaken_stages:LaterDouble", "stage1": "mistaken_stages:Weights"}
+    failure = pp.launch(
+        toy(verify=False, timeout_s=60.0, **stages), out=tmp_path / "run", check=False
+    ).failure
+    assert "The stage's step raised RuntimeError: " in failure.what
+    assert failure.where["chunk_index"] == 3
+    came = "this chunk came with 'small' float64[4]; those before it with 'small' float32[4]; "
+    assert failure.check_first.startswith(came)
+
+
 def test_a_crash_below_python_names_the_line_that_called_it(tmp_path):
     plan = toy(verify=False, timeout_s=60.0, stage1="mistaken_stages:Crashes")
     failure = pp.launch(plan, out=tmp_path / "run", check=False).failure

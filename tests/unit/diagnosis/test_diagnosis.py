@@ -530,7 +530,10 @@ def test_peers_that_timed_out_lead_to_the_rank_that_they_waited_for(run):
     found = diagnose(run, 1)
     assert found.cause.rank == 2
     assert "rank 1 waits for rank 2: broadcast of call 2 on mesh_pg" in found.text
-    assert "flight recorder, mesh_pg: rank 1 at broadcast 5, rank 2 at all_reduce 5" in found.text
+    assert (
+        "flight recorder, mesh_pg: rank 1 at collective 5 (broadcast), rank 2 at collective 5 (all_reduce)"
+        in found.text
+    )
     flight_file(run, 2).unlink()
     assert any("rank 2 was at: it left no flight record" in one for one in diagnose(run, 1).unknown)
 

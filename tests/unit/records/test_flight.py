@@ -11,7 +11,8 @@ import torch  # noqa: F401  a rank that writes its flight record has it imported
 from captured_logs import CAPTURED
 from torch._C import _distributed_c10d as c10d
 
-from ppwork.records.flight import KEPT, Collective, Flight, differences, flight_file, flight_of, read_flight
+from ppwork.diagnosis.flights import differences
+from ppwork.records.flight import KEPT, Collective, Flight, flight_file, flight_of, read_flight
 from ppwork.worker import last_words
 from ppwork.worker.last_words import write_flight
 
@@ -31,7 +32,7 @@ def test_dump_gives_the_collectives_of_each_group_with_our_names():
 
 def test_ranks_at_different_collectives_are_told():
     (found,) = differences({rank: flight_of(rank, captured(rank)) for rank in (1, 2)})
-    assert str(found) == "mesh_pg: rank 1 at broadcast 5, rank 2 at all_reduce 5"
+    assert str(found) == "mesh_pg: rank 1 at collective 5 (broadcast), rank 2 at collective 5 (all_reduce)"
     assert found.behind == ()
 
 
@@ -83,7 +84,8 @@ def test_nccl_counts_beside_gloo_and_a_rank_is_at_the_first_that_has_not_ended()
     assert first.at()["mesh_pg"].number == 5
     assert first.at()["tp_pg (nccl)"].number == 7
     (found,) = differences({1: first, 2: second})
-    assert str(found) == "tp_pg (nccl): rank 1 at all_reduce 7, rank 2 at all_reduce 6"
+    counts = "rank 1 at collective 7 (all_reduce), rank 2 at collective 6 (all_reduce)"
+    assert str(found) == f"tp_pg (nccl): {counts}; behind: rank 2"
     assert found.behind == (2,)
     assert differences({1: first, 2: flight_of(2, captured(1), waiting)}) == []
 

@@ -24,6 +24,7 @@ from ppwork.stage import (
     load_stage,
 )
 from ppwork.worker.contract import (
+    Kinds,
     chunk_of,
     emission_of,
     figures_of,
@@ -537,6 +538,23 @@ def test_a_name_that_did_not_come_is_told_of_what_the_line_looked_into_and_of_no
     for index, names in ((0, [of_result]), (1, [of_metadata])):
         decode = partial(decode_chunk, said, index, Result(tensors), metadata, verify=False)
         assert notes(decode) == names
+
+
+def test_change_of_what_comes_is_told_if_it_was_the_same_before():
+    def change(*chunks):
+        kinds = Kinds()
+        for tensors in chunks:
+            kinds.add(tensors)
+        return kinds.change()
+
+    x, more = {"x": torch.zeros(2, 3)}, {"x": torch.zeros(2, 3), "mask": torch.zeros(2, dtype=torch.bool)}
+    other, frames = {"x": torch.zeros(2, 4)}, {**x, "context.x": torch.zeros(5)}
+    line = "this chunk came with 'x' float32[2, 4]; those before it with 'x' float32[2, 3]"
+    assert change(x, other) == change(x, x, x, other) == [line]
+    assert change(x, x, more) == ["this chunk came with 'mask' bool[2]; those before it with no such name"]
+    assert change(more, more, x) == ["this chunk came with less; those before it with 'mask' bool[2]"]
+    for as_before in ([], [x], [x, x], [x, other, {"x": torch.zeros(2, 5)}], [x, x, frames]):
+        assert change(*as_before) == []
 
 
 def named(call, tensors, metadata):

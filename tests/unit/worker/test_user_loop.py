@@ -54,6 +54,21 @@ def spans(entries):
     return [(e.name, e.chunk_index) for e in entries if isinstance(e, Span) and e.ms]
 
 
+def test_error_amid_a_chunk_says_that_it_came_with_other_tensors_than_those_before_it(recorded):
+    def error_of(*given):
+        loop, works, _ = recorded
+        for k, tensors in enumerate(given):
+            works("receive", PPEnvelope(PPAction.INFER, IDS[k], ChunkPlan.of(1), {}, tensors))
+        error = RuntimeError("expected Float")
+        loop.__exit__(RuntimeError, error, None)
+        return getattr(error, "__notes__", [])
+
+    single, double = {"x": torch.zeros(3)}, {"x": torch.zeros(3).double()}
+    changed = "this chunk came with 'x' float64[3]; those before it with 'x' float32[3]"
+    assert error_of(single, single, double) == [changed]
+    assert error_of(single, single, single) == []
+
+
 def test_rank_zero_encodes_before_a_send_and_decodes_before_anything_else(recorded):
     """As the pages have it: ahead, then the decode; and one after another, parted by release_result."""
     _, works, entries = recorded
