@@ -96,7 +96,7 @@ def join(
     if plan.verify:
         raise PlanError(
             "The plan says verify; a job of your own torchrun has nothing to compare with.",
-            check_first="`ppwork run --verify` with the same stages; keep_outputs keeps what they emit",
+            check_first="`ppwork run --verify` with the same stages; keep_outputs and a mesh of 1 for a loop",
         )
     die_with_torchrun()
     _show_in_one_write()
@@ -138,7 +138,7 @@ def join(
             with recorded(plan, groups, recorder, words) as plane:
                 yield plane
             if rank == STAGE0_RANK:
-                _sum_up(plan, folder, groups)
+                _sum_up(plan, folder, groups, getattr(plane.watch, "outputs", {}))
     except BaseException as error:
         words.write(error)
         if words.exit_code == SECONDARY:  # the record of a symptom has the traceback
@@ -186,10 +186,10 @@ def _in_short(error: BaseException, rank: int, record: Path) -> str:
     return "".join(f"[rank{rank}]: {line}\n" for line in lines)
 
 
-def _sum_up(plan: Plan, folder: Path, groups: Groups) -> None:
-    """Write the summary, with the mesh ranks' notes so far: results that differ, cuts without effect."""
+def _sum_up(plan: Plan, folder: Path, groups: Groups, kept: Mapping[int, torch.Tensor]) -> None:
+    """Write the summary, with what a loop kept and the mesh ranks' notes: results that differ, idle cuts."""
     if not (folder / SUMMARY_FILE).exists():
-        write_summary(plan, folder, groups.device.type)
+        write_summary(plan, folder, groups.device.type, outputs=kept)
     mesh = {rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}
     if notes := mesh_notes(mesh):
         Run(folder, None).complete(notes)

@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Self
 
+import torch
+
 from ppwork.errors import PPWorkError
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.session import Session
@@ -53,8 +55,10 @@ class UserLoop:
         guarded: Groups that the guards need; ``None``: nothing is refused.
         sent: On rank 0 its session, which knows the chunks on their way; ``None`` on the mesh.
         planned: On rank 0 the plan's number of chunks, if it has one.
+        keeps: Keep the results.
 
     Attributes:
+        outputs: On rank 0, if it keeps them: each good result's tensor, by chunk index; several in a row.
         calls: Compares this mesh rank's collectives; ``None`` if there is no rank to compare with.
     """
 
@@ -66,10 +70,11 @@ class UserLoop:
         *,
         sent: Session | None = None,
         planned: int | None = None,
+        keeps: bool = False,
     ) -> None:
-        self.calls = calls
+        self.calls, self.outputs = calls, dict[int, torch.Tensor]()
         self._recorder, self._guarded, self._sent = recorder, guarded, sent
-        self._planned = planned
+        self._planned, self._keeps = planned, keeps
         self._since_ns = time.monotonic_ns()
         """When the last call of the plane ended."""
         self._chunk_since_ns = 0
@@ -104,6 +109,7 @@ class UserLoop:
                 plane.groups,
                 sent=plane.session,
                 planned=getattr(plane.plan, "chunks", None),
+                keeps=getattr(plane.plan, "keep_outputs", False),
             )
         calls, several = None, plane.groups.topology.mesh_size > 1
         if several and plane.run_dir is not None and plane.plan.compare_collectives != 0:
@@ -177,6 +183,10 @@ class UserLoop:
             self._record("encode", *self._encoded, message)
         elif isinstance(message, PPResult):
             self._held = message, good
+            if good and self._keeps:  # a copy: the tensors are the loop's, which may write to them
+                kept = [tensor.clone() for tensor in message.tensors.values()] or [torch.empty(0)]
+                row = kept[0] if len(kept) == 1 else torch.cat([each.reshape(-1) for each in kept])
+                self.outputs[message.ids.chunk_index] = row
         elif message is not None and message.action is PPAction.INFER:
             self._chunks.append(message.ids)
             if len(self._chunks) == 1:

@@ -178,6 +178,21 @@ def test_a_failure_in_one_of_three_stages_ends_all_and_is_named_where_it_began(t
     assert (cause.rank, cause.what.endswith(f"raised ValueError: {stage} broke")) == (rank, True)
 
 
+def test_a_wrong_share_in_a_loop_shows_beside_the_same_job_with_a_mesh_of_one(tmp_path):
+    """As the page says: the sum is the same on all ranks, so that no guard sees it."""
+    for name, nproc, fault in (("one", 2, ""), ("two", 3, ""), ("odd", 3, "shifted")):
+        torchrun(nproc, SUPPORT / "sharded_loop.py", tmp_path / name, fault)
+        assert pp.diagnose(tmp_path / name).is_odd is False
+    one = pp.open(tmp_path / "one")
+    assert sorted(one.outputs) == [0, 1, 2, 3]
+    assert one.outputs[0].shape == (3, 4)
+    assert one.compare(tmp_path / "two").max_abs_diff < 1e-5
+    finding = one.compare(tmp_path / "odd").finding
+    assert re.fullmatch(
+        r"The outputs of 3 of 4 chunks differ, by [\d.]+ at most; the first is chunk 1\.", finding
+    )
+
+
 @pytest.fixture(scope="module")
 def plain():
     """What the script without a library says."""
