@@ -48,6 +48,8 @@ API = {
 
 ASKS, COMPARES = "pp.lesson.predict(", "guess.compare("
 """The cell that asks, and the one that says whether the guess was right."""
+HINT = re.compile(r"^exercise \d\d\.\d: not yet\.", re.MULTILINE)
+"""What an attempt at an exercise prints before it is right: it begins to tell the answer."""
 FOLDED = "hide-output"
 """Tag of a cell whose output is folded; the notebook itself has it where an output says a thing again."""
 
@@ -82,7 +84,8 @@ def _shown(path: Path, kept: set[Path], folder: Path) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = _linked(cell.source, path, kept, folder)
-        elif FOLDED in cell.metadata.get("tags", []):
+        elif FOLDED in cell.metadata.get("tags", []) or HINT.search(_printed(cell)):
+            cell.metadata["tags"] = list({*cell.metadata.get("tags", []), FOLDED})
             cell.metadata["mystnb"] = {"code_prompt_show": "Show what it prints"}
         elif ASKS in cell.source:
             asked = True
@@ -96,6 +99,11 @@ def _shown(path: Path, kept: set[Path], folder: Path) -> nbformat.NotebookNode:
     notebook.metadata["language_info"] = nbformat.from_dict({"name": "python", "pygments_lexer": "cell"})
     notebook.cells[0].source += RUN_IT.format(path.relative_to(ROOT))
     return notebook
+
+
+def _printed(cell: nbformat.NotebookNode) -> str:
+    texts = (output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+    return "\n".join(texts)
 
 
 def _linked(text: str, page: Path, kept: set[Path], folder: Path) -> str:

@@ -198,6 +198,16 @@ def test_answers_are_folded_and_open(site, page):
     assert inside.is_visible()
 
 
+def test_hints_of_first_attempts_are_folded(site, page):
+    lessons = sorted(path for path in (site / "notebooks").glob("[01]*.html"))
+    assert len(lessons) == 17
+    for lesson in (lessons[1], lessons[14]):
+        page.goto(lesson.as_uri())
+        hints = page.get_by_text(": not yet.")
+        assert hints.count() >= 3
+        assert not any(hint.is_visible() for hint in hints.all())
+
+
 def test_no_page_is_wider_than_a_narrow_window(site, chromium):
     """Nor is a word of a table's head or first column broken. Without scripts: they lay nothing out."""
     with page_at(chromium, (site.as_uri(),), scripts=False) as seen:
