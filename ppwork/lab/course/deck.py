@@ -267,7 +267,7 @@ def _pause(slot: TimetableSlot, day: Day) -> str:
     after = next((each for each in day.slots if each.starts >= slot.ends), slot)
     if after.lesson is None:
         return f"Then {after.what} until {clock(after.ends)}."
-    return f"Then lunch until {clock(after.starts)}." if after.starts > slot.ends else ""
+    return f"Then one more slide, and lunch until {clock(after.starts)}." if after.starts > slot.ends else ""
 
 
 def _pause_before(slot: TimetableSlot, day: Day) -> str:
