@@ -50,6 +50,7 @@ ASKS, COMPARES = "pp.lesson.predict(", "guess.compare("
 """The cell that asks, and the one that says whether the guess was right."""
 HINT = re.compile(r"^exercise \d\d\.\d: not yet\.", re.MULTILINE)
 """What an attempt at an exercise prints before it is right: it begins to tell the answer."""
+PICTURE = "data:image/png"
 FOLDED = "hide-output"
 """Tag of a cell whose output is folded; the notebook itself has it where an output says a thing again."""
 
@@ -86,12 +87,14 @@ def _shown(path: Path, kept: set[Path], folder: Path) -> nbformat.NotebookNode:
             cell.source = _linked(cell.source, path, kept, folder)
         elif FOLDED in cell.metadata.get("tags", []) or HINT.search(_printed(cell)):
             cell.metadata["tags"] = list({*cell.metadata.get("tags", []), FOLDED})
-            cell.metadata["mystnb"] = {"code_prompt_show": "Show what it prints"}
+            shown = "the picture" if PICTURE in str(cell.outputs) else "what it prints"
+            cell.metadata["mystnb"] = {"code_prompt_show": f"Show {shown}"}
         elif ASKS in cell.source:
             asked = True
         elif asked and cell.outputs:
             # Who sees what came of it has nothing to guess.
             cell.metadata["tags"] = [*cell.metadata.get("tags", []), FOLDED]
+            cell.metadata["mystnb"] = {"code_prompt_show": "Guess first, then see what came of it"}
             asked = COMPARES not in cell.source
     if (number := path.name[:2]).isdecimal():
         notebook.cells[0].source = notebook.cells[0].source.replace("# ", f"# {number} ", 1)

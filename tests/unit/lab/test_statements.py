@@ -211,7 +211,7 @@ def test_the_last_lesson_says_farewell_after_its_exercises():
 def test_after_the_morning_there_is_lunch():
     course = [practised(3, ("a", "b"), minutes=50), practised(4, ("a", "b"), minutes=50)]
     html = deck(HALF_DAYS[0], course)
-    assert "Then lunch until 13:30." in html
+    assert "Then one more slide, and lunch until 13:30." in html
     assert "<td>lunch</td>" in html
     assert "<td>the end</td>" not in html
 
