@@ -18,6 +18,7 @@ _GROUP_AT = {
     "all_to_all_single": 4,
 }  # fmt: skip
 """Collectives, and the place of ``group`` among their arguments."""
+COLLECTIVES = frozenset(_GROUP_AT)
 _LONGEST = 400
 """Characters of a line that are read."""
 

@@ -7,6 +7,7 @@ import signal
 from dataclasses import replace
 
 from ppwork.diagnosis.absent_ranks import NOBODY, absent_of, only_symptoms
+from ppwork.diagnosis.call_texts import COLLECTIVES
 from ppwork.diagnosis.evidence_weights import CAUGHT, DIED, DIED_FIRST, ENDED, PLACES, SYMPTOMS, WATCHED
 from ppwork.diagnosis.findings import RANK_DIED, Finding
 from ppwork.diagnosis.job_errors import about_peer, advice_of, own, rank_of, said_of, speaks_for_itself
@@ -23,7 +24,7 @@ from ppwork.diagnosis.job_evidence import (
 )
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, signal_name
 from ppwork.diagnosis.stacks import Stack
-from ppwork.errors import named_ranks
+from ppwork.errors import listed, named_ranks, ranks_by_value
 
 _CRASHES = (-signal.SIGSEGV, -signal.SIGFPE, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL)
 """Exit codes of processes that faulthandler shows the stacks of, if it is on."""
@@ -169,12 +170,30 @@ def all_aborted(evidence: JobEvidence) -> Finding | None:
     ranks = evidence.first_of(rank for rank, code in evidence.codes.items() if code == -signal.SIGABRT)
     if len(ranks) < 2 or len(ranks) != len(evidence.job.ranks):
         return None
+    if {*evidence.asked} == {*ranks}:
+        return _stood(evidence)
     what = f"{capital(tuple(sorted(ranks)))} were killed by SIGABRT; torchrun saw rank {ranks[0]} first, and "
     what += "there is no Python exception in the log."
     check_first = (
         "what stands before it: C++ aborts after an assertion, CUDA's or its own; who wants stacks, too"
     )
     return Finding(ranks[:1], RANK_DIED, what, check_first, seen=evidence.last_lines(ranks[0]), weight=ENDED)
+
+
+def _stood(evidence: JobEvidence) -> Finding:
+    """Somebody asked all ranks for their stacks, and each was in a call: what they say is of a hang."""
+    places = {rank: evidence.place[rank] for rank in sorted(evidence.asked)}
+    calls = {rank: evidence.call(rank) for rank in places}
+    at = {rank: f" at {place.users.at}" if place.users is not None else "" for rank, place in places.items()}
+    what = "The job stood still, until somebody ended its ranks by SIGABRT to see their stacks: "
+    what += f"{listed(f'rank {rank} was in {call}{at[rank]}' for rank, call in calls.items())}."
+    check_first = "do these calls meet? `ppwork trace --nproc N PROGRAM` counts them and says so"
+    sides = sorted(ranks_by_value({r: c for r, c in calls.items() if c in COLLECTIVES}).values(), key=len)
+    ranks = tuple(rank for side in sides for rank in side) if len(sides) > 1 else tuple(places)
+    if len(sides) > 1:
+        what += f" Those of {named_ranks(ranks)} do not meet, if they are of one group."
+        check_first = "which of these ranks made one call more or less before? `ppwork trace` counts them"
+    return Finding(ranks, "Hang", what, check_first, places[ranks[0]], weight=ENDED)
 
 
 def interrupted(evidence: JobEvidence) -> Finding | None:

@@ -94,13 +94,16 @@ def _inferred_record(evidence: RunEvidence, rank: int) -> FailureRecord | None:
         error = errors[-1]
         what = f"Rank {rank} failed before it could write a record: {error.error}: {error.message}"
         return record_of(evidence, rank, error.error, what, "the traceback in its log", error)
-    what = f"Rank {rank} {MEANINGS.get(code) or death(code)} and left no record."
+    # A rank that follows a peer writes that down: without such a peer the code is the program's own.
+    is_own = code == SECONDARY and all(record.symptom for record in evidence.records)
+    said = death(code) if is_own else MEANINGS.get(code) or death(code)
+    what = f"Rank {rank} {said} and left no record."
     check = "the end of its log"
     if code == -signal.SIGKILL:
         check += "; the kernel's log if it was the out-of-memory killer"
     check = "free space in the run folder" if code == UNWRITABLE else check
     record = record_of(evidence, rank, RANK_DIED, what, check, stack)
-    return replace(record, symptom=code in (SECONDARY, ORPHANED))
+    return replace(record, symptom=code in (SECONDARY, ORPHANED) and not is_own)
 
 
 def _nccl_record(evidence: RunEvidence, rank: int, end: WatchdogReport) -> FailureRecord:

@@ -33,8 +33,8 @@ ITS_LINE = "start with PYTHONFAULTHANDLER=1: a rank that crashes, or that gloo a
 IN_REPORT = "torchrun's closing report has it (give a file with what the console showed, too)"
 STACKS = (
     "`ppwork trace --nproc N PROGRAM` runs it and says who waited for whom, and which calls did not meet; or "
-    "start with PYTHONFAULTHANDLER=1; in a hang stop torchrun (SIGSTOP), send SIGABRT to all ranks, let it "
-    "go on (SIGCONT): each rank then shows its stack"
+    "start with PYTHONFAULTHANDLER=1 and torchrun's `--log-dir LOGS -r 3`; in a hang stop torchrun "
+    "(SIGSTOP), send SIGABRT to all ranks, let it go on (SIGCONT): LOGS then has each rank's stack"
 )
 MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
 OTHER_HALF = "peer and tag of that line, and which rank has the other half"

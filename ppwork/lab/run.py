@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ppwork.errors import named_chunks
+from ppwork.errors import listed, named_chunks
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline
 from ppwork.records import run as records
+from ppwork.records.outputs import read_outputs
 from ppwork.records.run import OUTPUTS_FILE, as_run
 from ppwork.timeline.costs import Costs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from ppwork.records.outputs import Output
 
 
 class Run(records.Run):
@@ -27,6 +30,18 @@ class Run(records.Run):
     def of(cls, run: records.Run) -> Run:
         """Return a finished run as a notebook has it."""
         return cls(run.run_dir, run.exit_code, run.failure)
+
+    @property
+    def outputs(self) -> dict[int, Output]:
+        """Rank 0's outputs, by chunk index, in their own dtype; bfloat16 comes as float32.
+
+        A loop's result with several tensors is a dict by name.
+
+        Raises:
+            PlanError: The outputs were not kept (``keep_outputs`` of the plan).
+            UnreadableError: The file does not read as outputs, or numpy lacks a dtype.
+        """
+        return read_outputs(self.run_dir)
 
     def timeline(
         self,
@@ -94,13 +109,13 @@ class RunComparison:
         """
         if not all((run.run_dir / OUTPUTS_FILE).is_file() for run in (self.first, self.second)):
             return None
-        ours, theirs = self.first.outputs, self.second.outputs
-        return {
-            index: _distance(ours[index], theirs[index])
-            if index in ours and index in theirs
-            else float("inf")
-            for index in sorted({*ours, *theirs})
-        }
+        return {index: max(each.values()) for index, each in self._by_name.items()}
+
+    @property
+    def _by_name(self) -> dict[int, dict[str, float]]:
+        """The differences by chunk and name of the tensor; no name where a chunk has only one."""
+        ours, theirs = (read_outputs(run.run_dir) for run in (self.first, self.second))
+        return {index: _distances(ours.get(index), theirs.get(index)) for index in sorted({*ours, *theirs})}
 
     @property
     def max_abs_diff(self) -> float | None:
@@ -113,14 +128,17 @@ class RunComparison:
         differences = self.differences
         if differences is None:
             return "Outputs were not kept by both: Plan(keep_outputs=True)."
-        kept = {run.run_dir.name: {*run.outputs} for run in (self.first, self.second)}
+        kept = {run.run_dir.name: {*read_outputs(run.run_dir)} for run in (self.first, self.second)}
         missing = {name: [index for index in differences if index not in has] for name, has in kept.items()}
         only = {index for indexes in missing.values() for index in indexes}
         far = {index: far for index, far in differences.items() if far > 0 and index not in only}
-        finite = [each for each in far.values() if each < math.inf]
+        most: dict[str, float] = {}
+        for name, each in (pair for index in far for pair in self._by_name[index].items()):
+            most[name] = max(each, most.get(name, 0.0)) if each < math.inf else most.get(name, 0.0)
+        finite = [f"{each:g} at most{f' in {name!r}' if name else ''}" for name, each in most.items() if each]
         parts = []
         if far:
-            by = f", by {max(finite):g} at most" if finite else ""
+            by = f", by {listed(finite)}" if finite else ""
             parts.append(
                 f"The outputs of {len(far)} of {len(differences)} chunks differ{by}; the first is chunk "
                 f"{min(far)}"
@@ -157,6 +175,18 @@ def _figures(summary: dict[str, Any]) -> dict[str, object]:
     own = {f"{key}.{name}": v for key in ("figures", "metrics") for name, v in summary.get(key, {}).items()}
     known = {name: value for name, value in summary.items() if isinstance(value, int | float)}
     return {**known, **{name: value for name, value in own.items() if isinstance(value, int | float | str)}}
+
+
+def _distances(ours: Output | None, theirs: Output | None) -> dict[str, float]:
+    """Return how far two outputs of a chunk are apart, by name; infinite where only one has a name."""
+    one, other = (
+        each if isinstance(each, dict) else {} if each is None else {"": each} for each in (ours, theirs)
+    )
+    names = {**one, **other}
+    return {
+        name: _distance(one[name], other[name]) if name in one and name in other else float("inf")
+        for name in names
+    }
 
 
 def _distance(ours: NDArray[Any], theirs: NDArray[Any]) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -20,17 +20,10 @@ from ppwork.plan import Plan
 from ppwork.records.files import read_json, write_whole
 from ppwork.records.spans import RESULTS_DIFFER, Entry, Instant, Span, read_entries
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 TORCHRUN_LOG = "torchrun.log"
 SUMMARY_FILE = "summary.json"
 OUTPUTS_FILE = "outputs.safetensors"
 """Outputs of rank 0, by chunk: kept by ``keep_outputs``, and by ``verify`` until they are found equal."""
-NUMPY_NAMES = {"BOOL": "bool", "C64": "complex64", "F16": "float16", "F32": "float32", "F64": "float64"}
-NUMPY_NAMES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}
-NUMPY_NAMES |= {f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)}
-"""Dtypes of a safetensors file, as numpy names them."""
 ODD_RESULTS = "results_differ"
 """Key of a summary: the chunks for which mesh ranks returned different results."""
 NOTHING_RESET = "cuts_without_reset"
@@ -145,45 +138,6 @@ class Run(FinishedProgram):
     def entries(self, rank: int) -> list[Entry]:
         """Spans and instants of one rank."""
         return read_entries(self.run_dir, rank)
-
-    @property
-    def outputs(self) -> dict[int, NDArray[Any]]:
-        """Rank 0's outputs, by chunk index, in the stage's dtype; bfloat16 comes as float32.
-
-        Raises:
-            PlanError: The outputs were not kept.
-            UnreadableError: The file does not read as outputs, or numpy lacks the dtype.
-        """
-        import numpy as np
-        from safetensors import SafetensorError, deserialize
-
-        path = self.run_dir / OUTPUTS_FILE
-        if not path.is_file():
-            raise PlanError(
-                f"The run {self.run_dir} kept no outputs.",
-                check_first="Plan(keep_outputs=True), or --keep-outputs",
-            )
-        try:
-            views = {int(name): view for name, view in deserialize(path.read_bytes())}  # type: ignore[no-untyped-call]
-        except (SafetensorError, ValueError) as error:
-            raise UnreadableError(
-                f"The outputs of {self.run_dir} do not read: {error}.",
-                check_first=f"{path}: was it copied whole? did anything else write there?",
-            ) from error
-        outputs: dict[int, NDArray[Any]] = {}
-        for index, view in views.items():
-            if view["dtype"] == "BF16":  # the upper half of a float32
-                halves = np.frombuffer(view["data"], np.uint16).astype(np.uint32)
-                values: NDArray[Any] = (halves << 16).view(np.float32)
-            elif (dtype := NUMPY_NAMES.get(view["dtype"])) is not None:
-                values = np.frombuffer(view["data"], dtype)
-            else:
-                raise UnreadableError(
-                    f"The outputs of {self.run_dir} are {view['dtype']}, which numpy does not have.",
-                    check_first=f"safetensors.torch.load_file({str(path)!r})",
-                )
-            outputs[index] = values.reshape(view["shape"])
-        return dict(sorted(outputs.items()))  # the file has its own order
 
     def complete(self, figures: dict[str, Any]) -> None:
         """Add figures that are known only after the ranks' last chunk to the summary that rank 0 wrote.

@@ -16,7 +16,7 @@ import msgspec
 from ppwork.errors import StuckError, named_ranks
 from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
 from ppwork.records.failure import FailureRecord, failure_file, legible, record_of, write_record
-from ppwork.records.files import write_whole
+from ppwork.records.files import read_json, write_whole
 from ppwork.records.flight import Flight, flight_file, flight_of
 from ppwork.records.last_stacks import crashes
 from ppwork.records.pulse import read_pulse
@@ -122,10 +122,13 @@ class FailureWriter:
         if record.symptom:  # a rank that crashed could write only to the folder
             for rank, stacks in crashes(self.run_dir).items():
                 log.error("rank %d crashed:\n%s", rank, stacks)
-        if record.symptom and any(path != own for path in self.run_dir.glob("failure-rank*.json")):
+        paths = (path for path in self.run_dir.glob("failure-rank*.json") if path != own)
+        others = [other for path in paths if (other := read_json(path, FailureRecord)) is not None]
+        # Of ranks that all lost a peer the first one tells: each of them may see the others' records.
+        if record.symptom and any(not o.symptom or o.at_ns < record.at_ns for o in others):
             return
         error = f"{record.error_type}: {record.what.partition(chr(10))[0]}".rstrip(".: ")
-        at = f", at {record.source}" if record.source else ""
+        at = f", at {record.source}" if record.source and record.source not in record.what else ""
         folder = shlex.quote(str(self.run_dir))
         if record.between:  # the rank that noticed is no more to blame
             log.error("%s\n  all of it: ppwork diagnose %s", record.what, folder)

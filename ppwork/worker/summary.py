@@ -18,13 +18,15 @@ from ppwork.records.spans import read_entries
 from ppwork.timeline.measures import dropped_chunks, measure, metrics_of, stage1_ms_of
 from ppwork.version import __version__
 
+Outputs = Mapping[int, torch.Tensor | dict[str, torch.Tensor]]
+
 
 def write_summary(
     plan: Plan,
     run_dir: Path,
     device: str,
     figures: Mapping[str, object] | None = None,
-    outputs: Mapping[int, torch.Tensor] | None = None,
+    outputs: Outputs | None = None,
 ) -> None:
     """Write ``summary.json``; with ``verify`` or ``keep_outputs`` also the outputs, one tensor per chunk.
 
@@ -33,7 +35,8 @@ def write_summary(
         run_dir: The run's folder; its spans of rank 0 are measured.
         device: ``cpu`` or ``cuda``.
         figures: Figures that ``finish`` returned.
-        outputs: Emitted outputs, by chunk index; used with ``verify`` or ``keep_outputs`` only.
+        outputs: Emitted outputs, by chunk index, of a loop also by name; used with ``verify`` or
+            ``keep_outputs`` only.
 
     Raises:
         RecordError: The summary cannot be written (rank 0).
@@ -42,7 +45,11 @@ def write_summary(
     if plan.verify or plan.keep_outputs:
         from safetensors.torch import save_file
 
-        tensors = {f"{index:06d}": output.contiguous().cpu() for index, output in (outputs or {}).items()}
+        tensors = {
+            f"{index:06d} {name}".rstrip(): tensor.contiguous().cpu()
+            for index, output in (outputs or {}).items()
+            for name, tensor in (output if isinstance(output, dict) else {"": output}).items()
+        }
         save_file(tensors, run_dir / OUTPUTS_FILE)
     entries = read_entries(run_dir, 0)
     measures = measure(entries, stage1_ms_of(entries), depth=plan.in_flight_depth)

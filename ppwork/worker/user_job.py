@@ -50,7 +50,7 @@ from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop
 from ppwork.worker.orphan import die_with_torchrun
 from ppwork.worker.stage_code import StageCode
-from ppwork.worker.summary import write_summary
+from ppwork.worker.summary import Outputs, write_summary
 from ppwork.worker.tally import Tally
 from ppwork.worker.user_lines import users_frame
 from ppwork.worker.user_loop import UserLoop
@@ -186,7 +186,7 @@ def _in_short(error: BaseException, rank: int, record: Path) -> str:
     return "".join(f"[rank{rank}]: {line}\n" for line in lines)
 
 
-def _sum_up(plan: Plan, folder: Path, groups: Groups, kept: Mapping[int, torch.Tensor]) -> None:
+def _sum_up(plan: Plan, folder: Path, groups: Groups, kept: Outputs) -> None:
     """Write the summary, with what a loop kept and the mesh ranks' notes: results that differ, idle cuts."""
     if not (folder / SUMMARY_FILE).exists():
         write_summary(plan, folder, groups.device.type, outputs=kept)

@@ -58,7 +58,7 @@ class UserLoop:
         keeps: Keep the results.
 
     Attributes:
-        outputs: On rank 0, if it keeps them: each good result's tensor, by chunk index; several in a row.
+        outputs: On rank 0, if it keeps them: each good result's tensors, by chunk index and name.
         calls: Compares this mesh rank's collectives; ``None`` if there is no rank to compare with.
     """
 
@@ -72,7 +72,7 @@ class UserLoop:
         planned: int | None = None,
         keeps: bool = False,
     ) -> None:
-        self.calls, self.outputs = calls, dict[int, torch.Tensor]()
+        self.calls, self.outputs = calls, dict[int, dict[str, torch.Tensor]]()
         self._recorder, self._guarded, self._sent = recorder, guarded, sent
         self._planned, self._keeps = planned, keeps
         self._since_ns = time.monotonic_ns()
@@ -184,9 +184,9 @@ class UserLoop:
         elif isinstance(message, PPResult):
             self._held = message, good
             if good and self._keeps:  # a copy: the tensors are the loop's, which may write to them
-                kept = [tensor.clone() for tensor in message.tensors.values()] or [torch.empty(0)]
-                row = kept[0] if len(kept) == 1 else torch.cat([each.reshape(-1) for each in kept])
-                self.outputs[message.ids.chunk_index] = row
+                kept = {name: tensor.clone() for name, tensor in message.tensors.items()}
+                only = {"": kept.popitem()[1]} if len(kept) == 1 else kept
+                self.outputs[message.ids.chunk_index] = only
         elif message is not None and message.action is PPAction.INFER:
             self._chunks.append(message.ids)
             if len(self._chunks) == 1:

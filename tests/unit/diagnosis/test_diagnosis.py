@@ -208,6 +208,16 @@ def test_exit_code_of_a_rank_that_left_no_record_is_explained(run, code, said, c
     assert check in found.check_first
 
 
+def test_the_code_of_a_follower_is_the_programs_own_if_no_rank_knows_a_cause(run):
+    """`os._exit(3)` in a step was told as "left because a peer did", of the rank that had failed first."""
+    report(run, SECONDARY)
+    write_record(run, symptom(2, at_ns=10**18))
+    found = diagnose(run, 1)
+    assert found.cause.rank != 2
+    assert "exited with code 3 and left no record" in found.cause.what
+    assert "because a peer did" not in found.text
+
+
 @pytest.mark.parametrize("code", [SECONDARY, ORPHANED])
 def test_exit_code_of_a_rank_that_followed_is_a_symptom(run, code):
     report(run, code)

@@ -150,6 +150,27 @@ def test_a_job_whose_ranks_were_all_aborted_has_failed(tmp_path):
     assert found.sentence.startswith("Ranks 0, 1 and 2 were killed by SIGABRT; torchrun saw rank 0 first")
 
 
+def test_ranks_that_were_asked_for_their_stacks_say_in_which_calls_they_stood(tmp_path):
+    """As the advice on a hang has it; the headline was only that they had been killed by SIGABRT."""
+    torchs = '  File "/x/torch/distributed/distributed_c10d.py", line 1 in {call}\n'
+    stack = "Fatal Python error: Aborted\n\nCurrent thread 0x00007ff1 (most recent call first):\n" + torchs
+    for rank, (call, line) in enumerate({"recv": 8, "all_reduce": 15, "broadcast": 12}.items()):
+        log = tmp_path / "run" / "attempt_0" / str(rank) / "stderr.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(f'{stack.format(call=call)}  File "/me/a.py", line {line} in <module>\n')
+    ends = "".join(
+        f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : -6 (pid: 2)\n" for rank in (1, 2)
+    )
+    console = tmp_path / "console.txt"
+    console.write_text(
+        f"{ends}Root Cause (first observed failure):\n  rank      : 0 (local_rank: 0)\n  exitcode  : -6 (pid: 1)\n"
+    )
+    found = diagnose_job(read_job(tmp_path / "run", console))
+    assert "rank 0 was in recv at /me/a.py:8, rank 1 was in all_reduce at /me/a.py:15 and" in found.sentence
+    assert found.sentence.endswith("Those of ranks 1 and 2 do not meet, if they are of one group.")
+    assert "C++" not in found.check_first
+
+
 COMMAND = "['python', '-u', 'a.py', '--local_rank={rank}']"
 DEEPSPEED = f"[ERROR] [launch.py:434:sigkill_handler] {COMMAND} exits with return code = "
 TORCHS = f"subprocess.CalledProcessError: Command '{COMMAND}' "

@@ -17,7 +17,12 @@ def run_of(folder, outputs=None, summary=None, **fields):
     pp.Plan(chunks=3, **fields).save(folder)
     (folder / SUMMARY_FILE).write_bytes(msgspec.json.encode(summary or {}))
     if outputs is not None:
-        save_file({f"{index:06d}": tensor for index, tensor in outputs.items()}, folder / OUTPUTS_FILE)
+        by_name = {
+            f"{index:06d} {name}".rstrip(): tensor
+            for index, output in outputs.items()
+            for name, tensor in (output if isinstance(output, dict) else {"": output}).items()
+        }
+        save_file(by_name, folder / OUTPUTS_FILE)
     return pp.Run(str(folder), 0)
 
 
@@ -94,6 +99,23 @@ def test_chunks_that_one_run_lacks_are_missing_there_and_no_distance(tmp_path):
     assert a.compare(run_of(tmp_path / "c", odd)).finding == (
         "The outputs of 2 of 5 chunks differ, by 0.5 at most; the first is chunk 1; "
         "chunk 2: another shape, or a NaN; chunk 9: missing in a; chunk 3: missing in c."
+    )
+
+
+def test_tensors_of_a_loops_results_are_compared_by_name(tmp_path):
+    """In one row a difference of ids hid that of the scores."""
+    results = {k: {"scores": torch.ones(2), "ids": torch.tensor([3, 4])} for k in range(3)}
+    a = run_of(tmp_path / "a", results)
+    results[1] = {"scores": torch.tensor([1.0, 1.25]), "ids": torch.tensor([3, 40])}
+    b = run_of(tmp_path / "b", results)
+    assert {name: each.tolist() for name, each in b.outputs[1].items()} == {
+        "scores": [1.0, 1.25],
+        "ids": [3, 40],
+    }
+    assert a.compare(b).differences == {0: 0.0, 1: 36.0, 2: 0.0}
+    assert a.compare(b).finding == (
+        "The outputs of 1 of 3 chunks differ, by 36 at most in 'ids' and 0.25 at most in 'scores'; "
+        "the first is chunk 1."
     )
 
 

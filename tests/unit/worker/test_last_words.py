@@ -49,6 +49,19 @@ def test_only_the_first_error_is_written(words, tmp_path):
     assert [record.what for record in read_records(tmp_path, 2)] == ["first"]
 
 
+def test_of_ranks_that_all_lost_a_peer_the_first_points_at_the_whole_story(tmp_path, caplog):
+    """Each saw the other's record, and none said where to read on."""
+    first, later = (FailureWriter(tmp_path, rank, Recorder(None)) for rank in (0, 2))
+    first.write(PeerLostError("x"))
+    later.write(PeerLostError("y"))
+    assert [text.split(": ")[0] for text in caplog.messages] == ["rank 0 ended because of another one"]
+    caplog.clear()
+    earlier = msgspec.structs.replace(later.record, rank=2, at_ns=first.record.at_ns + 10**9)
+    write_record(tmp_path, earlier)
+    first._point_at(first.record)  # the other's record was there before its own line
+    assert len(caplog.messages) == 1
+
+
 def test_source_and_stack_stand_in_for_a_traceback(words, tmp_path):
     words.write(StuckError("x"), source="a.py:3", stack="the stack")
     (record,) = read_records(tmp_path, 2)
