@@ -13,14 +13,12 @@ from ppwork.pictures.picture import Picture
 from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline
 from ppwork.records import run as records
-from ppwork.records.outputs import read_outputs
+from ppwork.records.outputs import Output, read_outputs
 from ppwork.records.run import OUTPUTS_FILE, as_run
 from ppwork.timeline.costs import Costs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ppwork.records.outputs import Output
 
 
 class Run(records.Run):

@@ -11,8 +11,8 @@ from ppwork.records.run import OUTPUTS_FILE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Output: TypeAlias = NDArray[Any] | dict[str, NDArray[Any]]
-    """What a stage emitted for a chunk, or the tensor of a loop's result; by name if it had several."""
+Output: TypeAlias = "NDArray[Any] | dict[str, NDArray[Any]]"
+"""What a stage emitted for a chunk, or the tensor of a loop's result; by name if it had several."""
 
 NUMPY_NAMES = {"BOOL": "bool", "C64": "complex64", "F16": "float16", "F32": "float32", "F64": "float64"}
 NUMPY_NAMES |= {f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)}

@@ -162,9 +162,8 @@ def test_ranks_that_were_asked_for_their_stacks_say_in_which_calls_they_stood(tm
         f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : -6 (pid: 2)\n" for rank in (1, 2)
     )
     console = tmp_path / "console.txt"
-    console.write_text(
-        f"{ends}Root Cause (first observed failure):\n  rank      : 0 (local_rank: 0)\n  exitcode  : -6 (pid: 1)\n"
-    )
+    root = "  rank      : 0 (local_rank: 0)\n  exitcode  : -6 (pid: 1)\n"
+    console.write_text(f"{ends}Root Cause (first observed failure):\n{root}")
     found = diagnose_job(read_job(tmp_path / "run", console))
     assert "rank 0 was in recv at /me/a.py:8, rank 1 was in all_reduce at /me/a.py:15 and" in found.sentence
     assert found.sentence.endswith("Those of ranks 1 and 2 do not meet, if they are of one group.")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 
+import msgspec
 import pytest
 
 from ppwork.errors import PeerLostError, PPWorkError, RecordError, StuckError
 from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
-from ppwork.records.failure import STACKS_IN_LOG, read_records
+from ppwork.records.failure import STACKS_IN_LOG, read_records, write_record
 from ppwork.records.run import log_file
 from ppwork.records.spans import Recorder
 from ppwork.worker import last_words
