@@ -103,7 +103,8 @@ def copy_of(name: str, folder: Path, *more_cells: str) -> None:
 
 def moved(views: list[str]) -> bool:
     """Whether the counts of one run's view went up while it was looked at."""
-    counts = [(NAME.search(view)[1], sum(map(int, COUNT.findall(view)))) for view in views]
+    named = ((NAME.search(view), view) for view in views)  # one that waits in the queue has no time yet
+    counts = [(name[1], sum(map(int, COUNT.findall(view)))) for name, view in named if name is not None]
     return any(a == b and few < many for (a, few), (b, many) in pairwise(counts))
 
 
