@@ -131,7 +131,8 @@ class RunComparison:
         only = {index for indexes in missing.values() for index in indexes}
         far = {index: far for index, far in differences.items() if far > 0 and index not in only}
         most: dict[str, float] = {}
-        for name, each in (pair for index in far for pair in self._by_name[index].items()):
+        by_name = self._by_name  # it reads the files
+        for name, each in (pair for index in far for pair in by_name[index].items()):
             most[name] = max(each, most.get(name, 0.0)) if each < math.inf else most.get(name, 0.0)
         finite = [f"{each:g} at most{f' in {name!r}' if name else ''}" for name, each in most.items() if each]
         parts = []

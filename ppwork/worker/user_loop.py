@@ -55,7 +55,7 @@ class UserLoop:
         guarded: Groups that the guards need; ``None``: nothing is refused.
         sent: On rank 0 its session, which knows the chunks on their way; ``None`` on the mesh.
         planned: On rank 0 the plan's number of chunks, if it has one.
-        keeps: Keep the results.
+        keeps: Keep the results, for the run folder.
 
     Attributes:
         outputs: On rank 0, if it keeps them: each good result's tensors, by chunk index and name.
@@ -109,7 +109,7 @@ class UserLoop:
                 plane.groups,
                 sent=plane.session,
                 planned=getattr(plane.plan, "chunks", None),
-                keeps=getattr(plane.plan, "keep_outputs", False),
+                keeps=plane.run_dir is not None and getattr(plane.plan, "keep_outputs", False),
             )
         calls, several = None, plane.groups.topology.mesh_size > 1
         if several and plane.run_dir is not None and plane.plan.compare_collectives != 0:
