@@ -86,15 +86,12 @@ def _shown(path: Path, kept: set[Path], folder: Path) -> nbformat.NotebookNode:
         if cell.cell_type == "markdown":
             cell.source = _linked(cell.source, path, kept, folder)
         elif FOLDED in cell.metadata.get("tags", []) or HINT.search(_printed(cell)):
-            cell.metadata["tags"] = list({*cell.metadata.get("tags", []), FOLDED})
-            shown = "the picture" if PICTURE in str(cell.outputs) else "what it prints"
-            cell.metadata["mystnb"] = {"code_prompt_show": f"Show {shown}"}
+            _fold(cell, f"Show {'the picture' if PICTURE in str(cell.outputs) else 'what it prints'}")
         elif ASKS in cell.source:
             asked = True
         elif asked and cell.outputs:
             # Who sees what came of it has nothing to guess.
-            cell.metadata["tags"] = [*cell.metadata.get("tags", []), FOLDED]
-            cell.metadata["mystnb"] = {"code_prompt_show": "Guess first, then see what came of it"}
+            _fold(cell, "Guess first, then see what came of it")
             asked = COMPARES not in cell.source
     if (number := path.name[:2]).isdecimal():
         notebook.cells[0].source = notebook.cells[0].source.replace("# ", f"# {number} ", 1)
@@ -102,6 +99,12 @@ def _shown(path: Path, kept: set[Path], folder: Path) -> nbformat.NotebookNode:
     notebook.metadata["language_info"] = nbformat.from_dict({"name": "python", "pygments_lexer": "cell"})
     notebook.cells[0].source += RUN_IT.format(path.relative_to(ROOT))
     return notebook
+
+
+def _fold(cell: nbformat.NotebookNode, label: str) -> None:
+    """Fold a cell's output under a label."""
+    cell.metadata["tags"] = [*dict.fromkeys([*cell.metadata.get("tags", []), FOLDED])]
+    cell.metadata["mystnb"] = {"code_prompt_show": label}
 
 
 def _printed(cell: nbformat.NotebookNode) -> str:

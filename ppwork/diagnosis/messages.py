@@ -180,6 +180,16 @@ def _other(half: str, whose: str = "") -> str:
     return f"a message{whose} {HALVES.get(half, 'without its other half')}"
 
 
+def all_in(half: str) -> tuple[str, str]:
+    """Return what is said of ranks that are all in the same half of a message, and what to check first."""
+    other = "received" if half == "send" else "sent"
+    return (
+        f"All ranks were in {half}, and nobody {other}: each waited for one that waited, too.",
+        f"do all ranks come to a {half} at the same time? Let one take the other half first, or "
+        "start both halves in one batch_isend_irecv",
+    )
+
+
 def one_sided(evidence: JobEvidence) -> Finding | None:
     """Every rank waited in the same half of a message: all sent and nobody received, or the reverse."""
     calls = evidence.in_call()
@@ -189,13 +199,13 @@ def one_sided(evidence: JobEvidence) -> Finding | None:
     if halves not in ({"send"}, {"recv"}):
         return None
     half, other = ("send", "Received") if halves == {"send"} else ("recv", "Sent")
+    what, check_first = all_in(half)
     ranks = tuple(sorted(calls))  # none is more to blame: whose bound passes first is chance
     return Finding(
         ranks,
         f"Nobody{other}",
-        f"All ranks were in {half}, and nobody {other.lower()}: each waited for one that waited, too.",
-        f"do all ranks come to a {half} at the same time? Let one take the other half first, or "
-        "start both halves in one batch_isend_irecv",
+        what,
+        check_first,
         evidence.place[ranks[0]],
         () if evidence.job.complete else (MORE_RANKS,),
         weight=PLACES - 4,

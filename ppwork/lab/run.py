@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,10 +110,15 @@ class RunComparison:
             return None
         return {index: max(each.values()) for index, each in self._by_name.items()}
 
-    @property
+    @cached_property
+    def _outputs(self) -> list[dict[int, Output]]:
+        """The kept outputs of both runs, read once."""
+        return [read_outputs(run.run_dir) for run in (self.first, self.second)]
+
+    @cached_property
     def _by_name(self) -> dict[int, dict[str, float]]:
         """The differences by chunk and name of the tensor; no name where a chunk has only one."""
-        ours, theirs = (read_outputs(run.run_dir) for run in (self.first, self.second))
+        ours, theirs = self._outputs
         return {index: _distances(ours.get(index), theirs.get(index)) for index in sorted({*ours, *theirs})}
 
     @property
@@ -126,13 +132,13 @@ class RunComparison:
         differences = self.differences
         if differences is None:
             return "Outputs were not kept by both: Plan(keep_outputs=True)."
-        kept = {run.run_dir.name: {*read_outputs(run.run_dir)} for run in (self.first, self.second)}
+        names = [run.run_dir.name for run in (self.first, self.second)]
+        kept = dict(zip(names, self._outputs, strict=True))
         missing = {name: [index for index in differences if index not in has] for name, has in kept.items()}
         only = {index for indexes in missing.values() for index in indexes}
         far = {index: far for index, far in differences.items() if far > 0 and index not in only}
         most: dict[str, float] = {}
-        by_name = self._by_name  # it reads the files
-        for name, each in (pair for index in far for pair in by_name[index].items()):
+        for name, each in (pair for index in far for pair in self._by_name[index].items()):
             most[name] = max(each, most.get(name, 0.0)) if each < math.inf else most.get(name, 0.0)
         finite = [f"{each:g} at most{f' in {name!r}' if name else ''}" for name, each in most.items() if each]
         parts = []

@@ -68,8 +68,9 @@ class Kinds:
 
     def add(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take a chunk's tensors; context frames come with some chunks only and do not count."""
-        own = {name: t for name, t in tensors.items() if not name.startswith(CONTEXT_PREFIX)}
-        self._last.append({name: (tensor.dtype, tensor.shape) for name, tensor in own.items()})
+        self._last.append(
+            {n: (t.dtype, t.shape) for n, t in tensors.items() if not n.startswith(CONTEXT_PREFIX)}
+        )
 
     def change(self) -> list[str]:
         """Return a line if the last chunk's are not those of the chunks before it, which were alike."""

@@ -15,7 +15,7 @@ import msgspec
 
 from ppwork.errors import StuckError, named_ranks
 from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
-from ppwork.records.failure import FailureRecord, failure_file, legible, record_of, write_record
+from ppwork.records.failure import FailureRecord, failure_file, first_cause, legible, record_of, write_record
 from ppwork.records.files import read_json, write_whole
 from ppwork.records.flight import Flight, flight_file, flight_of
 from ppwork.records.last_stacks import crashes
@@ -118,15 +118,15 @@ class FailureWriter:
 
     def _point_at(self, record: FailureRecord) -> None:
         """Log in a line what failed and how to read the rest, unless a peer that knows more has said so."""
-        own = failure_file(self.run_dir, self._rank)
         if record.symptom:  # a rank that crashed could write only to the folder
             for rank, stacks in crashes(self.run_dir).items():
                 log.error("rank %d crashed:\n%s", rank, stacks)
-        paths = (path for path in self.run_dir.glob("failure-rank*.json") if path != own)
-        others = [other for path in paths if (other := read_json(path, FailureRecord)) is not None]
-        # Of ranks that all lost a peer the first one tells: each of them may see the others' records.
-        if record.symptom and any(not o.symptom or o.at_ns < record.at_ns for o in others):
-            return
+            own = failure_file(self.run_dir, self._rank)
+            paths = (path for path in self.run_dir.glob("failure-rank*.json") if path != own)
+            others = filter(None, (read_json(path, FailureRecord) for path in paths))
+            # Of ranks that all lost a peer the first one tells: each of them may see the others' records.
+            if first_cause([record, *others]) is not record:
+                return
         error = f"{record.error_type}: {record.what.partition(chr(10))[0]}".rstrip(".: ")
         at = f", at {record.source}" if record.source and record.source not in record.what else ""
         folder = shlex.quote(str(self.run_dir))

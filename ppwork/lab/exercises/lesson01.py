@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ppwork.diagnosis.messages import all_in
 from ppwork.lab.exercises.answers import TriedCall, exercise
 from ppwork.lab.exercises.attempts import Attempt, Programs, first_of, program
 from ppwork.launcher.script import ScriptRun
@@ -127,11 +128,8 @@ def _nobody_sends(run: ScriptRun) -> str:
         return ""
     if not all(attempt.calls(rank, "recv") for rank in ranks):
         return ""
-    return (
-        "All ranks were in recv, and nobody sent: each waited for one that waited, too. Check first: do all "
-        "ranks come to a recv at the same time? Let one take the other half first, or start both halves in "
-        "one batch_isend_irecv."
-    )
+    what, check_first = all_in("recv")
+    return f"{what} Check first: {check_first}."
 
 
 FUNCTIONS = {"01.1": _first_touch}
