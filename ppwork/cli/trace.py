@@ -22,7 +22,9 @@ def trace(
         list[str] | None, typer.Argument(help="The program's own; those with a dash go behind `--`.")
     ] = None,
     nproc: Annotated[int, typer.Option(help="Number of ranks.")] = 2,
-    limit: Annotated[float, typer.Option(help="Seconds after which the program is stopped.")] = LIMIT_S,
+    limit_s: Annotated[
+        float, typer.Option("--limit-s", "--limit", help="Seconds after which the program is stopped.")
+    ] = LIMIT_S,
     ops: Annotated[
         bool, typer.Option("--ops", help="Record operators, too: what DDP and compiled code call. Slower.")
     ] = False,
@@ -50,9 +52,9 @@ def trace(
             arguments=tuple(arguments or ()),
             out=folder,
             check=False,
-            limit_s=limit,
+            limit_s=limit_s,
             ops=ops,
-            view=lambda run_dir, _: SaysStandstill(run_dir, limit),
+            view=lambda run_dir, _: SaysStandstill(run_dir, limit_s),
         )
         calls, folder, failure = run.run_dir, run.run_dir, run.failure
         if run.has_printed:

@@ -236,6 +236,11 @@ def _explained(
     if cause.check_first == SILENT_PEER_CHECK:  # it asks for a diagnosis, and this is one
         cause = replace(cause, check_first=_who_was_silent(evidence, waits))
     flights = evidence.flights
+    alike = {
+        r.rank
+        for r in others
+        if (r.error_type, r.what, r.source) == (cause.error_type, cause.what, cause.source)
+    }
     missing = [rank for rank in evidence.topology.mesh_ranks if flights and rank not in flights]
     unknown = tuple(f"which collective rank {rank} was at: it left no flight record" for rank in missing)
     return Diagnosis(
@@ -245,12 +250,12 @@ def _explained(
         log=evidence.log_of(cause.rank),
         seen=tuple(line for line in _beside(evidence) if not _is_told(line, cause, evidence)),
         others=tuple(others),
-        places=_places(evidence, cause, others, waits),
+        places=_places(evidence, cause, others, waits, alike),
         waits=tuple(wait._replace(call=evidence.in_their_words(wait.call)) for wait in waits),
         # A guard that refuses a call leaves the ranks at different counts, and has named the calls itself.
         flight=() if cause.between else tuple(map(str, differences(flights))),
         unknown=_unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
-        headline=_headline(evidence, cause),
+        headline=_headline(evidence, cause, alike),
     )
 
 
@@ -374,7 +379,8 @@ def users_lines(record: FailureRecord, run_dir: Path) -> tuple[str, ...]:
     return source_lines(users, elsewhere[:1] or callers)
 
 
-def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
+def _headline(evidence: RunEvidence, cause: FailureRecord, alike: set[int]) -> str:
+    """Say what happened. Of ranks with the same mistake (``alike``) none is the first: that is a race."""
     if cause.rank < 0 or cause.between:
         return cause.what
     rank = f"{cause.rank} ({evidence.topology.role(cause.rank)})"
@@ -385,11 +391,18 @@ def _headline(evidence: RunEvidence, cause: FailureRecord) -> str:
         what = evidence.in_their_words(cause.what)
         how = what.partition(" was ")[2]
         return f"Rank {rank} is the cause: {f'it was {how}' if how else what}"
+    if alike:
+        ranks = sorted({cause.rank, *alike})
+        return f"Ranks {listed(f'{r} ({evidence.topology.role(r)})' for r in ranks)} failed alike: {error}"
     return f"Rank {rank} failed first: {error}"
 
 
 def _places(
-    evidence: RunEvidence, cause: FailureRecord, others: list[FailureRecord], waits: tuple[Wait, ...]
+    evidence: RunEvidence,
+    cause: FailureRecord,
+    others: list[FailureRecord],
+    waits: tuple[Wait, ...],
+    alike: set[int],
 ) -> dict[int, str]:
     """Return one line for each other rank, by time: what it said, and where it was last.
 
@@ -402,7 +415,7 @@ def _places(
         later = on_one_clock and record.at_ns > cause.at_ns > 0
         after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if later else ""
         known = tells_of_a_freeze(record) and record.where.get("peer") == cause.rank  # the headline says it
-        known = known or bool(record.between and cause.between)
+        known = known or bool(record.between and cause.between) or record.rank in alike
         error = f"{record.error_type}: the same" if known else _error(record)
         lines[record.rank] = f"then rank {record.rank}{after}: {error}{_last(evidence, record.rank)}"
     for rank in range(evidence.topology.world_size):

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import shlex
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,19 +14,22 @@ from typing import Any, Self
 
 import msgspec
 
-from ppwork.errors import StuckError, named_ranks
+from ppwork.errors import PeerLostError, StuckError, named_ranks
 from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
 from ppwork.records.failure import FailureRecord, failure_file, first_cause, legible, record_of, write_record
 from ppwork.records.files import read_json, write_whole
 from ppwork.records.flight import Flight, flight_file, flight_of
 from ppwork.records.last_stacks import crashes
-from ppwork.records.pulse import read_pulse
+from ppwork.records.pulse import gone_ranks, read_pulse
 from ppwork.records.run import log_file
 from ppwork.records.spans import Recorder
 from ppwork.worker.exit_barrier import STAY_S, ExitBarrier, stay
 
 PATIENCE_S = 5.0
 """Seconds that one thread waits while another writes the record: writing takes milliseconds."""
+
+DEATH_S = 0.3
+"""Seconds within which a process is gone after its connections closed: it takes milliseconds."""
 
 FLIGHT_S = 1.0
 """Seconds that the flight record may take: it takes milliseconds if the device answers."""
@@ -118,8 +122,10 @@ class FailureWriter:
 
     def _point_at(self, record: FailureRecord) -> None:
         """Log in a line what failed and how to read the rest, unless a peer that knows more has said so."""
+        crashed: Mapping[int, str] = {}
         if record.symptom:  # a rank that crashed could write only to the folder
-            for rank, stacks in crashes(self.run_dir).items():
+            crashed = crashes(self.run_dir)
+            for rank, stacks in crashed.items():
                 log.error("rank %d crashed:\n%s", rank, stacks)
             own = failure_file(self.run_dir, self._rank)
             paths = (path for path in self.run_dir.glob("failure-rank*.json") if path != own)
@@ -133,8 +139,19 @@ class FailureWriter:
         if record.between:  # the rank that noticed is no more to blame
             log.error("%s\n  all of it: ppwork diagnose %s", record.what, folder)
             return
-        how = "ended because of another one" if record.symptom else "failed"
-        log.error("rank %d %s: %s%s\n  all of it: ppwork diagnose %s", self._rank, how, error, at, folder)
+        how = f"rank {self._rank} {'ended because of another one' if record.symptom else 'failed'}"
+        lost = record.error_type == PeerLostError.__name__ and not crashed
+        if lost and (gone := self._gone_ranks()):
+            left = "is gone and left no record" if len(gone) == 1 else "are gone and left no records"
+            how = f"{named_ranks(gone)} {left} (killed, or `os._exit`?); rank {self._rank} lost it"
+        log.error("%s: %s%s\n  all of it: ppwork diagnose %s", how, error, at, folder)
+
+    def _gone_ranks(self) -> list[int]:
+        """Return the ranks of this host that died; their connections close a little before."""
+        until_s = time.monotonic() + DEATH_S
+        while not (gone := gone_ranks(self.run_dir)) and time.monotonic() < until_s:
+            time.sleep(0.02)
+        return gone
 
     def stay_for_peers(self) -> None:
         """Stay until the told peers have written their records, at most for ``STAY_S``."""

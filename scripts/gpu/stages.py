@@ -134,7 +134,7 @@ def stages(backend: str, gpus: int) -> dict[str, Stage]:
 
     def recorded() -> Step:
         program = str(HERE / "own_streams.py")
-        command = module("ppwork", "trace", "--nproc", "2", "--limit", "45", "--out", RUN, program)
+        command = module("ppwork", "trace", "--nproc", "2", "--limit-s", "45", "--out", RUN, program)
         return Step("own streams", [command], findings.recorded, no_card)
 
     def blocking() -> Step:

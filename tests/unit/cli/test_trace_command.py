@@ -63,7 +63,9 @@ def test_the_files_of_a_folder_of_calls_go_where_they_were_wanted(tmp_path, monk
     assert {*(tmp_path / "calls").iterdir()} == before
 
 
-@pytest.mark.parametrize("given", [["--nproc", "3"], ["--limit", "9"], ["--ops"], ["--", "x"]])
+@pytest.mark.parametrize(
+    "given", [["--nproc", "3"], ["--limit-s", "9"], ["--limit", "9"], ["--ops"], ["--", "x"]]
+)
 def test_what_only_a_program_heeds_is_refused_with_a_folder(tmp_path, monkeypatch, capsys, given):
     MadeCalls(tmp_path / "calls", 2).send(0, 1, 30, 31)
     monkeypatch.setattr(sys, "argv", ["ppwork", "trace", str(tmp_path / "calls"), *given])

@@ -138,6 +138,19 @@ def test_the_users_line_comes_first_then_the_cause_then_the_others_by_time(run):
     assert found.text.splitlines()[-1].startswith("  check first: ")
 
 
+def test_of_ranks_that_made_the_same_mistake_none_is_called_the_first(run):
+    """A step without `return` fails on every mesh rank; which one is the first is a race."""
+    write_record(run, record(2, what="no return", source="my_stages.py:7", at_ns=ZERO))
+    write_record(run, record(1, what="no return", source="my_stages.py:7", at_ns=ZERO + 3 * MS))
+    write_record(run, symptom(0, at_ns=ZERO + 4 * MS))
+    found = diagnose(run, 1)
+    assert found.sentence == "Ranks 1 (leader) and 2 (follower) failed alike: StageError: no return"
+    assert "  then rank 1 after 0.003 s: StageError: the same" in found.text
+    assert found.cause.rank == 2
+    write_record(run, record(1, what="no return", source="my_stages.py:9", at_ns=ZERO + 3 * MS))
+    assert diagnose(run, 1).sentence == "Rank 2 (follower) failed first: StageError: no return"
+
+
 def test_source_without_its_line_in_the_traceback_is_shown_alone(run):
     write_record(run, record(2, source="my_stages.py:7"))
     assert diagnose(run, 1).text.splitlines()[0] == "my_stages.py:7"

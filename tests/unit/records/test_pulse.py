@@ -12,7 +12,7 @@ import pytest
 
 from ppwork.records import identity
 from ppwork.records.identity import pid_space
-from ppwork.records.pulse import Pulse, PulseState, pulse_file, read_pulse
+from ppwork.records.pulse import Pulse, PulseState, PulseView, gone_ranks, pulse_file, read_pulse
 
 IDS = {"call_id": 7, "chunk_index": 5, "cache_epoch": 1}
 
@@ -114,6 +114,8 @@ def test_the_process_is_known_while_it_lives_and_not_as_a_zombie_or_as_another(t
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and nobody has asked for its code
         assert view.process() is None
+        Pulse(tmp_path, 0)
+        assert gone_ranks(tmp_path) == [3]
     finally:
         child.kill()
         child.communicate()
@@ -134,6 +136,15 @@ def test_a_clock_that_is_set_makes_no_rank_a_stranger(tmp_path, monkeypatch):
     real = psutil.Process.create_time
     monkeypatch.setattr(psutil.Process, "create_time", lambda process: real(process) + 1.0)
     assert read_pulse(tmp_path, 0).process() == psutil.Process()
+
+
+def test_a_rank_that_left_or_ran_elsewhere_is_not_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr(PulseView, "process", lambda _: None)
+    Pulse(tmp_path, 0)
+    Pulse(tmp_path, 1).leave(0)
+    assert gone_ranks(tmp_path) == [0]
+    monkeypatch.setattr(identity, "pid_space", lambda: "another boot")
+    assert gone_ranks(tmp_path) == []
 
 
 def test_of_another_host_no_process_is_known(tmp_path, monkeypatch):
