@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import gc
+import io
 import os
 import signal
 import stat
@@ -63,6 +64,15 @@ STOPPED = 130
 
 _became_ns = 0
 """Time at which this process, if it was forked and then waited, began its program; else 0."""
+
+
+def flush_files() -> None:
+    """Write to disk what this process's open files still hold: an exit without destructors would lose it."""
+    for file in gc.get_objects():
+        if issubclass(type(file), io.TextIOWrapper | io.BufferedWriter):
+            with suppress(OSError, ValueError):  # a full disk; closed, or not a file
+                if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe could hold this up for ever
+                    file.flush()
 
 
 def became() -> None:

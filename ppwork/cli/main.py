@@ -151,7 +151,9 @@ def _asked(
         bool, _of(OVERLAP, "Both ranks in one process, copies for links: true times of one GPU.")
     ] = False,
     threads: Annotated[int, _of(OVERLAP, "Threads of torch on each rank.")] = 1,
-    verify: Annotated[bool, _of(CHECKS, "Compare with a single-process run.")] = False,
+    verify: Annotated[
+        bool, _of(CHECKS, "Compare with a single-process run, which calls both stages once more.")
+    ] = False,
     profile_start: Annotated[
         bool, _of(CHECKS, "Show where the seconds before the first chunk went, also as a picture.")
     ] = False,

@@ -128,7 +128,7 @@ class RunComparison:
 
     @property
     def finding(self) -> str:
-        """How far the outputs are apart, in a sentence."""
+        """How far the outputs are apart, in a sentence; what only rounds differently counts apart."""
         differences = self.differences
         if differences is None:
             return "Outputs were not kept by both: Plan(keep_outputs=True)."
@@ -136,7 +136,10 @@ class RunComparison:
         kept = dict(zip(names, self._outputs, strict=True))
         missing = {name: [index for index in differences if index not in has] for name, has in kept.items()}
         only = {index for indexes in missing.values() for index in indexes}
-        far = {index: far for index, far in differences.items() if far > 0 and index not in only}
+        apart = {index: each for index, each in differences.items() if each > 0 and index not in only}
+        rounding = max(run.plan.allowed_difference for run in (self.first, self.second))
+        far = {index: each for index, each in apart.items() if each > rounding}
+        near = [each for index, each in apart.items() if index not in far]
         most: dict[str, float] = {}
         for name, each in (pair for index in far for pair in self._by_name[index].items()):
             most[name] = max(each, most.get(name, 0.0)) if each < math.inf else most.get(name, 0.0)
@@ -150,7 +153,15 @@ class RunComparison:
             )
             odd = [index for index, each in far.items() if each == math.inf]
             parts += [f"{named_chunks(odd)}: another shape, or a NaN"] if odd else []
-        elif len(only) < len(differences):
+        if near:
+            least = f"less than a tolerance of {rounding:g}"
+            own = (
+                f"those of {len(near)} more"
+                if far
+                else f"The outputs of {len(near)} of {len(differences)} chunks differ"
+            )
+            parts.append(f"{own} by {max(near):g} at most, {least}")
+        elif not far and len(only) < len(differences):
             of = f"{'other ' if only else ''}{len(differences) - len(only)}"
             parts.append(f"The outputs of all {of} chunks are equal")
         parts += [f"{named_chunks(indexes)}: missing in {run}" for run, indexes in missing.items() if indexes]

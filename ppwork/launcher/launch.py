@@ -351,6 +351,7 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
             f"The pipeline's output ({dtype}) differed from the single-process reference {how}; "
             f"{allowed:g} is allowed at mesh size {plan.mesh_size}.",
             check_first=f"{run_dir / SUMMARY_FILE}; do the stages use anything but their context and inputs? "
+            "has each mesh rank its own share, and its cache reset at a cut? "
             "is a buffer filled anew while it is on its way? --check-buffers -1 looks at every byte; sums "
             "round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
         )

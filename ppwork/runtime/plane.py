@@ -314,7 +314,9 @@ class PPControlPlane:
             code, line = ended[-1]  # the block called it, and it may have called others
             self._left_at, call = f"{code.co_filename}:{line}", ended[-2][0].co_name if ended[1:] else call
             leaves = f"`{code.co_name}` after its `{call}` in line {line} and"
-        check_first = f"no {self._last_call}? or what leaves {leaves} before it: a `return`, a `break`?"
+        check_first = (
+            f"is {self._last_call} missing? or what leaves {leaves} before it: a `return`, a `break`?"
+        )
         check_first = "why does it leave at that line?" if by else check_first
         return LocalProtocolError(
             f"The block was left{by} without {self._last_call}, {at}.", check_first=check_first

@@ -10,6 +10,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn
 
+from ppwork.process import flush_files
+
 _in_short: list[tuple[BaseException, str]] = []
 
 
@@ -24,6 +26,7 @@ def leave_hard() -> NoReturn:
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
+    flush_files()
     os._exit(1)
 
 

@@ -213,6 +213,7 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
         name, frame = func._schema.name.partition("::")[2].strip("_"), sys._getframe(1)
         is_message = "send" in name or "recv" in name
         with _Noting():
+            _raise_again()
             _check(group, name)
             if tally is not None and not is_message:
                 tally.collectives += 1
@@ -270,6 +271,13 @@ class _Noting:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, LocalProtocolError):
             _inside.refused = error
+
+
+def _raise_again() -> None:
+    """Raise again what a guard refused and the program caught: its next collective would stand alone."""
+    refused = getattr(_inside, "refused", None)
+    if refused is not None and getattr(_inside, "allowed", None) is not None:
+        raise refused
 
 
 def heed(which: WhichChunk | None = None) -> None:
@@ -420,6 +428,7 @@ def install() -> None:
         caller = sys._getframe(1)
         if caller.f_code.co_name not in QUERIES:
             with _Noting():
+                _raise_again()
                 _check(group, caller.f_code.co_name)
                 if (shared := calls_of_this_thread()) is not None:
                     shared.call(group, caller)

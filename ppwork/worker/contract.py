@@ -37,6 +37,8 @@ MOST_LINES = 6
 """Most returns that an error lists; if there are more, it says how many, and between which lines."""
 NO_CHUNK = NONE, NOT_YET = "None", Pause.NOT_YET.name
 """Literals that a ``return`` may have; such a line cannot have returned another value."""
+ANY = "*"
+"""In place of a dtype or a size that was not the same in all chunks."""
 
 
 def name_what_came(error: KeyError, **came: Collection[str]) -> None:
@@ -64,26 +66,43 @@ class Kinds:
     """
 
     def __init__(self) -> None:
-        self._last: deque[dict[str, tuple[torch.dtype, torch.Size]]] = deque(maxlen=3)
+        self._last: deque[dict[str, tuple[Any, ...]]] = deque(maxlen=8)
+        """By name: dtype and sizes."""
 
     def add(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take a chunk's tensors; context frames come with some chunks only and do not count."""
-        self._last.append(
-            {n: (t.dtype, t.shape) for n, t in tensors.items() if not n.startswith(CONTEXT_PREFIX)}
-        )
+        own = {name: each for name, each in tensors.items() if not name.startswith(CONTEXT_PREFIX)}
+        self._last.append({name: (dtype_name(each.dtype), *each.shape) for name, each in own.items()})
 
     def change(self) -> list[str]:
-        """Return a line if the last chunk's are not those of the chunks before it, which were alike."""
-        if len(self._last) < 2 or any(kinds != self._last[0] for kinds in [*self._last][:-1]):
+        """Return a line if the last chunk's lack what those of all chunks before it had in common."""
+        if len(self._last) < 2:
             return []
-        before, now = self._last[-2], self._last[-1]
-        names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-        came, usual = (
-            ", ".join(f"{n!r} {dtype_name(kinds[n][0])}{[*kinds[n][1]]}" for n in names if n in kinds)
-            for kinds in (now, before)
-        )
+        *before, now = self._last
+        names = {name: None for kinds in self._last for name in kinds}
+        common = {name: _common([kinds.get(name, ()) for kinds in before]) for name in names}
+        odd = [name for name in names if not _has(now.get(name, ()), common[name])]
+        came = ", ".join(f"{name!r} {_worded(now[name])}" for name in odd if name in now)
+        usual = ", ".join(f"{name!r} {_worded(common[name])}" for name in odd if common[name])
         line = f"this chunk came with {came or 'less'}; those before it with {usual or 'no such name'}"
-        return [line] if names else []
+        return [line] if odd else []
+
+
+def _common(kinds: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return dtype and sizes that are the same in all, ``ANY`` for each other; ``(ANY,)``: nothing is."""
+    if len({len(kind) for kind in kinds}) > 1:
+        return (ANY,)
+    return tuple(parts[0] if len({*parts}) == 1 else ANY for parts in zip(*kinds, strict=True))
+
+
+def _has(kind: tuple[Any, ...], common: tuple[Any, ...]) -> bool:
+    return common == (ANY,) or (
+        len(kind) == len(common) and all(each in (ANY, mine) for each, mine in zip(common, kind, strict=True))
+    )
+
+
+def _worded(kind: tuple[Any, ...]) -> str:
+    return f"{kind[0]}[{', '.join(map(str, kind[1:]))}]"
 
 
 def optional(stage: object, name: str) -> Callable[..., Any]:
@@ -118,17 +137,17 @@ def chunk_of(stage: object, returned: object) -> Chunk | Pause | None:
 
 
 def why_ended(stage: object, chunk_index: int) -> str:
-    """Return a question about a stream that ``encode`` ended by ``None``; empty if only ``return None`` can.
+    """Return a question about a stream that ``encode`` ended by ``None``; empty if only a ``return`` can.
 
-    A forgotten ``return`` gives ``None``, too: this asks at chunk 0, and if a line returns without a value.
+    A forgotten ``return`` gives ``None``, too: this asks at chunk 0, and if there is a way through without.
     """
     function = _function_of(stage, "encode")
-    lines = _lines_without_value(function)
+    lines = _lines_without_return(function)
     asked = f"encode returned None for chunk {chunk_index}, which ends the stream: a forgotten `return`?"
     if not lines:
         return asked if chunk_index == 0 else ""
     place = f"{as_written(function.__code__.co_filename)}:{' or '.join(map(str, lines[:MOST_LINES]))}"
-    return f"{asked} {place} has no value; an end that is meant is a `return None`"
+    return f"{asked} Below {place} there is none; an end that is meant is a `return None`"
 
 
 def result_of_step(stage: object, returned: object) -> Result:
@@ -290,8 +309,8 @@ def _literal_of(before: dis.Instruction, step: dis.Instruction) -> str:
     return NOT_YET if given.argval == NOT_YET else ""
 
 
-def _lines_without_value(function: Any) -> list[int]:  # noqa: ANN401  whatever can be called
-    """Return the lines that end a function without a value; a ``return None`` has one."""
+def _lines_without_return(function: Any) -> list[int]:  # noqa: ANN401  whatever can be called
+    """Return the lines below which a function's end is reached without a ``return``."""
     try:
         lines, first = inspect.getsourcelines(function)
         definition = ast.parse(textwrap.dedent("".join(lines))).body[0]
@@ -299,14 +318,7 @@ def _lines_without_value(function: Any) -> list[int]:  # noqa: ANN401  whatever 
         return []
     if not isinstance(definition, ast.FunctionDef):
         return []
-    found, inside = _ends_of(definition.body), [*ast.iter_child_nodes(definition)]
-    while inside:
-        node = inside.pop()
-        if isinstance(node, ast.Return) and node.value is None:
-            found.append(node.lineno)
-        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            inside += ast.iter_child_nodes(node)
-    return sorted({first - 1 + line for line in found})
+    return sorted({first - 1 + line for line in _ends_of(definition.body)})
 
 
 def _ends_of(body: list[ast.stmt]) -> list[int]:

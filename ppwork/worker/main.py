@@ -84,6 +84,7 @@ def leave(exit_code: int) -> int:
         with contextlib.suppress(OSError):  # a full disk
             logging.shutdown()
             sys.stderr.flush()
+        process.flush_files()
         os._exit(exit_code)
     return 0
 

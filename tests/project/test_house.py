@@ -14,10 +14,11 @@ import pytest
 from checkout import ROOT
 
 PACKAGE = ROOT / "ppwork"
-LIBRARY_FILES, LIBRARY_LINES = 31, 6700
+LIBRARY_FILES, LIBRARY_LINES = 31, 6720
 """What ``PPControlPlane`` may need, rooms' openings (``__init__``) beside it: a prototype takes it away, and
-its authors read it. There is room for some tens of lines; a commit that raises the limit says why."""
-RANK_FILES, RANK_LINES = 68, 13650
+its authors read it. There is room for some lines; a commit that raises the limit says why. The last: a hard
+exit writes out open files, because a user's report was empty after a failure."""
+RANK_FILES, RANK_LINES = 68, 13690
 """What ``ppwork.ranks`` may need, which a prototype imports: every rank loads it when it starts."""
 RANK_ROOMS = {"protocol", "runtime", "records", "worker", "timeline"}
 """``timeline`` is there for the summary that rank 0 writes; what starts ranks, draws or teaches is not."""

@@ -101,7 +101,7 @@ def test_a_source_that_forgets_to_return_a_later_chunk_is_warned_of_by_line(run,
     line = inspect.getsourcelines(Forgets.encode)[1] + 3
     said = (
         "encode returned None for chunk 3, which ends the stream: a forgotten `return`? "
-        f"daily_stages.py:{line} has no value; an end that is meant is a `return None`"
+        f"Below daily_stages.py:{line} there is none; an end that is meant is a `return None`"
     )
     assert short.summary["chunks"] == 3
     assert (short.summary["stream_ended"], dict(rows_of(short))["ended"]) == (said, said)

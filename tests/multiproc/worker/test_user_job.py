@@ -358,7 +358,7 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
         assert f"  its whole traceback: {run_dir / 'failure-rank0.json'}\n" in below
         assert "notice.unsent" not in said
     gone = "rank 2 is gone and left no record (killed, or `os._exit`?); rank 1 lost it: PeerLostError: "
-    assert (gone in said) == (case == "follower is killed")
+    assert (gone in said) == (case in ("follower is killed", "follower is terminated"))
     if case == "follower is killed":  # nobody knows the cause, and somebody says where it is told
         assert pointer in said
     if case == "leader misspells":
@@ -419,6 +419,18 @@ def test_a_call_of_all_ranks_in_the_middle_of_the_stream_is_refused_also_without
     assert LINES[mark].replace(":", '", line ') in said
     assert f"where: rank={rank} role={case.partition(' ')[0]}" in said
     assert "PeerTimeoutError" not in said
+
+
+def test_a_difference_that_a_loop_swallows_is_raised_again_by_its_next_collective(tmp_path, start_ranks):
+    """That one stood until the timeout, and rank 0 was named, which had waited for a result."""
+    run_dir = tmp_path / "run"
+    start_ranks([[str(SUPPORT / "bad_loops.py"), "mesh swallows and goes on", str(run_dir)]] * 3).wait()
+    found, line = pp.diagnose(run_dir), LINES["# ODD"]
+    assert found.sentence.startswith(f"Ranks 1 and 2 differ at collective 1 of chunk {BAD}: ")
+    assert "float32[4]" in found.sentence
+    assert "float32[5]" in found.sentence
+    assert line in found.text
+    assert not [each for each in read_records(run_dir, 3) if each.error_type == "PeerTimeoutError"]
 
 
 def test_a_collective_of_rank_0_that_nobody_came_to_is_named_with_its_line(tmp_path, start_ranks):

@@ -102,6 +102,24 @@ def test_chunks_that_one_run_lacks_are_missing_there_and_no_distance(tmp_path):
     )
 
 
+def test_chunks_that_only_round_otherwise_are_not_those_that_differ(tmp_path):
+    """A cache that one rank does not reset showed from chunk 2 on; "the first is chunk 0" was a rounding."""
+    results = {index: torch.ones(2) for index in range(4)}
+    a = run_of(tmp_path / "a", results)
+    odd = {0: torch.tensor([1.0, 1.0 + 2**-20]), 1: torch.ones(2), 2: torch.zeros(2), 3: torch.ones(2)}
+    assert a.compare(run_of(tmp_path / "b", odd)).finding == (
+        "The outputs of 1 of 4 chunks differ, by 1 at most; the first is chunk 2; "
+        "those of 1 more by 9.53674e-07 at most, less than a tolerance of 0.0001."
+    )
+    assert a.compare(run_of(tmp_path / "c", {**results, 0: odd[0]})).finding == (
+        "The outputs of 1 of 4 chunks differ by 9.53674e-07 at most, less than a tolerance of 0.0001."
+    )
+    exact = run_of(tmp_path / "one", results, mesh_size=1)
+    assert exact.compare(run_of(tmp_path / "d", {**results, 3: odd[0]}, mesh_size=1)).finding == (
+        "The outputs of 1 of 4 chunks differ, by 9.53674e-07 at most; the first is chunk 3."
+    )
+
+
 def test_tensors_of_a_loops_results_are_compared_by_name(tmp_path):
     """In one row a difference of ids hid that of the scores."""
     results = {k: {"scores": torch.ones(2), "ids": torch.tensor([3, 4])} for k in range(3)}

@@ -113,7 +113,7 @@ def test_a_block_that_is_left_early_names_the_last_call_and_the_function_that_we
     left, line = left_after(plane, drive)
     assert left.source == f"{__file__}:{line}"
     assert left.check_first == (
-        f"no `shutdown()`? or what leaves `drive` after its `release_result` in line {line} and before it: "
+        f"is `shutdown()` missing? or what leaves `drive` after its `release_result` in line {line} and before it: "
         "a `return`, a `break`?"
     )
 
@@ -129,7 +129,7 @@ def test_a_function_that_ends_early_is_named_and_not_its_helper_that_made_the_la
 
     left, line = left_after(plane, drive)
     assert left.source == f"{__file__}:{line}"
-    asked = f"no `shutdown()`? or what leaves `drive` after its `encode` in line {line} and before it"
+    asked = f"is `shutdown()` missing? or what leaves `drive` after its `encode` in line {line} and before it"
     assert left.check_first.startswith(asked)
 
 

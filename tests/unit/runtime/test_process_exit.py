@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import os
+import select
 import subprocess
 import sys
 import threading
@@ -57,6 +59,27 @@ def made(groups, monkeypatch):
     rank0 = PPControlPlane.join(PipelinePlan(mesh_size=1), groups=groups)
     rank0.session.state = State.CLOSED  # as after SHUTDOWN: there is no peer to say it to
     return rank0
+
+
+def test_a_hard_exit_loses_nothing_that_was_written_to_a_file(tmp_path, monkeypatch):
+    """A loop's report was empty after a forgotten `shutdown()`, though all results had come back."""
+    codes = []
+    monkeypatch.setattr("os._exit", codes.append)
+    paths = [tmp_path / name for name in ("report", "data", "closed")]
+    paths[2].touch()
+    with paths[2].open() as closed:
+        pass
+    assert closed.closed
+    reader, writer = os.pipe()
+    with paths[0].open("w") as report, paths[1].open("wb") as data, os.fdopen(writer, "w") as pipe:
+        report.write("forty results")
+        data.write(b"all of it")
+        pipe.write("held")
+        process_exit.leave_hard()
+        assert [path.read_bytes() for path in paths[:2]] == [b"forty results", b"all of it"]
+        assert select.select([reader], [], [], 0)[0] == []  # a pipe that nobody reads could hold it up
+    os.close(reader)
+    assert codes == [1]
 
 
 def test_groups_that_do_not_end_are_left_behind_with_an_error(registered, no_patience, monkeypatch):

@@ -248,15 +248,6 @@ class Forgets:
         if chunk_index < 2:
             return {"x": X}
 
-    def bare(self, chunk_index):
-        def frame():
-            return None
-
-        if chunk_index == 2:
-            frame()
-            return  # noqa: RET502
-        return {"x": X}
-
     def within(self, chunk_index):
         with nullcontext():
             try:
@@ -285,13 +276,6 @@ class Forgets:
             case 0 | 1:
                 return {"x": X}
 
-    def mixes(self, chunk_index):
-        if chunk_index == 9:
-            return None
-        if chunk_index == 2:
-            return  # noqa: RET502
-        return {"x": X}
-
     def loops(self, chunk_index):  # noqa: RET503
         for _ in range(chunk_index, 2):
             return {"x": X}
@@ -299,6 +283,22 @@ class Forgets:
 
 class Means:
     """They say that it ends."""
+
+    def bare(self, chunk_index):
+        def frame():
+            return None
+
+        if chunk_index == 2:
+            frame()
+            return  # noqa: RET502
+        return {"x": X}
+
+    def mixes(self, chunk_index):
+        if chunk_index == 9:
+            return None
+        if chunk_index == 2:
+            return  # noqa: RET502
+        return {"x": X}
 
     def plainly(self, chunk_index):
         if chunk_index == 2:
@@ -330,12 +330,10 @@ class Means:
     [
         ("falls_off", (4,)),
         ("last_if", (1,)),
-        ("bare", (6,)),
         ("within", (3, 6)),
         ("cases", (5,)),
         ("leaves", (4,)),
         ("one_case", (1,)),
-        ("mixes", (4,)),
         ("loops", (1,)),
     ],
 )
@@ -347,7 +345,7 @@ def test_an_end_of_the_stream_that_no_return_says_is_asked_about_by_its_line(nam
     places = " or ".join(str(first + line) for line in lines)
     assert why_ended(source, 2) == (
         "encode returned None for chunk 2, which ends the stream: a forgotten `return`? "
-        f"{HERE}:{places} has no value; an end that is meant is a `return None`"
+        f"Below {HERE}:{places} there is none; an end that is meant is a `return None`"
     )
 
 
@@ -553,7 +551,23 @@ def test_change_of_what_comes_is_told_if_it_was_the_same_before():
     assert change(x, other) == change(x, x, x, other) == [line]
     assert change(x, x, more) == ["this chunk came with 'mask' bool[2]; those before it with no such name"]
     assert change(more, more, x) == ["this chunk came with less; those before it with 'mask' bool[2]"]
-    for as_before in ([], [x], [x, x], [x, other, {"x": torch.zeros(2, 5)}], [x, x, frames]):
+    rows = [{"x": torch.zeros(n, 64)} for n in (5, 9, 7)]
+    usual = "those before it with 'x' float32[*, 64]"
+    for wrong, came in (
+        (torch.zeros(8, 64).double(), "float64[8, 64]"),
+        (torch.zeros(8, 32), "float32[8, 32]"),
+        (torch.zeros(64), "float32[64]"),
+    ):
+        assert change(*rows, {"x": wrong}) == [f"this chunk came with 'x' {came}; {usual}"]
+    for as_before in (
+        [],
+        [x],
+        [*rows, {"x": torch.zeros(8, 64)}],
+        [x, {"x": torch.zeros(3)}, x],
+        [x, x],
+        [x, other, {"x": torch.zeros(2, 5)}],
+        [x, x, frames],
+    ):
         assert change(*as_before) == []
 
 
