@@ -113,8 +113,8 @@ def test_a_block_that_is_left_early_names_the_last_call_and_the_function_that_we
     left, line = left_after(plane, drive)
     assert left.source == f"{__file__}:{line}"
     assert left.check_first == (
-        f"is `shutdown()` missing? or what leaves `drive` after its `release_result` in line {line} and before "
-        "it: a `return`, a `break`?"
+        f"is `shutdown()` missing? or what leaves `drive` after its `release_result` in line {line} and "
+        "before it: a `return`, a `break`?"
     )
 
 
