@@ -56,7 +56,8 @@ def main() -> int:
                     raise
                 if len(given) > 1 and given[0] == "diagnose" and not any(path[:1] == "-" for path in given):
                     return _diagnose(given[1:])
-                sys.stderr.write(f'the command line needs {error.name}: pip install "ppwork[run]"\n')
+                needs = f'the command line needs {error.name}: pip install "ppwork[run]", or the path of your wheel'
+                sys.stderr.write(f"{needs} with [run] behind it; `ppwork diagnose PATH` works without\n")
                 return 2
             return cli.main()
 

@@ -615,6 +615,8 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
     more = isinstance(count, int) and evidence.of_loop and count > planned > 0
     ended = f"the run emitted {count}{of} chunks" if count else "the run ended well"
     ended += f"; its plan has chunks={planned}" if more else ""
+    if dropped := (evidence.summary or {}).get("dropped_chunks"):
+        ended += f"; a flush made {named_chunks(dropped)} stale"
     left = {e.chunk_index for e in evidence.entries.get(STAGE0_RANK, []) if e.name == "envelope.send"}
     if of and evidence.of_loop and len(left - {-1}) == count:  # of a stage's stream there is more to say
         ended += "; its loop sent no more"
