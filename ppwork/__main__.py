@@ -56,8 +56,10 @@ def main() -> int:
                     raise
                 if len(given) > 1 and given[0] == "diagnose" and not any(path[:1] == "-" for path in given):
                     return _diagnose(given[1:])
-                needs = f'the command line needs {error.name}: pip install "ppwork[run]", or the path of your wheel'
-                sys.stderr.write(f"{needs} with [run] behind it; `ppwork diagnose PATH` works without\n")
+                needs = f'the command line needs {error.name}: pip install "ppwork[run]", or your wheel'
+                sys.stderr.write(
+                    f"{needs} with [run] behind its path; `ppwork diagnose PATH` works without\n"
+                )
                 return 2
             return cli.main()
 
