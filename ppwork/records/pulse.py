@@ -235,10 +235,10 @@ def read_pulse(run_dir: Path, rank: int) -> PulseView | None:
 
 def gone_ranks(run_dir: Path) -> list[int]:
     """Return the ranks whose processes ran here, are gone, and did not say that they leave."""
-    ranks = sorted(int(path.name.removeprefix("pulse-rank")) for path in run_dir.glob("pulse-rank*"))
-    views = filter(None, (read_pulse(run_dir, rank) for rank in ranks))
+    names = (path.name.removeprefix("pulse-rank") for path in run_dir.glob("pulse-rank*"))
+    views = filter(None, (read_pulse(run_dir, int(name)) for name in names if name.isdecimal()))
     there = (view for view in views if view.here and view.state is not PulseState.LEFT)
-    return [view.rank for view in there if view.process() is None]
+    return sorted(view.rank for view in there if view.process() is None)
 
 
 def _text(padded: bytes) -> str:

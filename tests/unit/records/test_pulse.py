@@ -142,6 +142,7 @@ def test_a_rank_that_left_or_ran_elsewhere_is_not_gone(tmp_path, monkeypatch):
     monkeypatch.setattr(PulseView, "process", lambda _: None)
     Pulse(tmp_path, 0)
     Pulse(tmp_path, 1).leave(0)
+    (tmp_path / "pulse-rank2.half").touch()
     assert gone_ranks(tmp_path) == [0]
     monkeypatch.setattr(identity, "pid_space", lambda: "another boot")
     assert gone_ranks(tmp_path) == []
