@@ -144,23 +144,15 @@ class RunComparison:
         for name, each in (pair for index in far for pair in self._by_name[index].items()):
             most[name] = max(each, most.get(name, 0.0)) if each < math.inf else most.get(name, 0.0)
         finite = [f"{each:g} at most{f' in {name!r}' if name else ''}" for name, each in most.items() if each]
-        parts = []
+        parts, of_all = [], f"of {len(differences)} chunks differ"
         if far:
             by = f", by {listed(finite)}" if finite else ""
-            parts.append(
-                f"The outputs of {len(far)} of {len(differences)} chunks differ{by}; the first is chunk "
-                f"{min(far)}"
-            )
+            parts.append(f"The outputs of {len(far)} {of_all}{by}; the first is chunk {min(far)}")
             odd = [index for index, each in far.items() if each == math.inf]
             parts += [f"{named_chunks(odd)}: another shape, or a NaN"] if odd else []
         if near:
-            least = f"less than a tolerance of {rounding:g}"
-            own = (
-                f"those of {len(near)} more"
-                if far
-                else f"The outputs of {len(near)} of {len(differences)} chunks differ"
-            )
-            parts.append(f"{own} by {max(near):g} at most, {least}")
+            whose = f"those of {len(near)} more" if far else f"The outputs of {len(near)} {of_all}"
+            parts.append(f"{whose} by {max(near):g} at most, less than a tolerance of {rounding:g}")
         elif not far and len(only) < len(differences):
             of = f"{'other ' if only else ''}{len(differences) - len(only)}"
             parts.append(f"The outputs of all {of} chunks are equal")

@@ -213,7 +213,6 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
         name, frame = func._schema.name.partition("::")[2].strip("_"), sys._getframe(1)
         is_message = "send" in name or "recv" in name
         with _Noting():
-            _raise_again()
             _check(group, name)
             if tally is not None and not is_message:
                 tally.collectives += 1
@@ -273,13 +272,6 @@ class _Noting:
             _inside.refused = error
 
 
-def _raise_again() -> None:
-    """Raise again what a guard refused and the program caught: its next collective would stand alone."""
-    refused = getattr(_inside, "refused", None)
-    if refused is not None and getattr(_inside, "allowed", None) is not None:
-        raise refused
-
-
 def heed(which: WhichChunk | None = None) -> None:
     """Raise again what a guard refused on this thread and the program caught: the call was not made."""
     refused, _inside.refused = getattr(_inside, "refused", None), None
@@ -300,6 +292,8 @@ def guard_loop(groups: Groups, which: WhichChunk | None) -> None:
 
 def _check(group: Any, call: str) -> None:  # noqa: ANN401  a ProcessGroup, None, or the non-member mark
     allowed: Allowed | None = getattr(_inside, "allowed", None)
+    if allowed is not None and (refused := getattr(_inside, "refused", None)) is not None:
+        raise refused  # the program caught it, and its next collective would stand alone
     if allowed is None or (group is allowed.handle and group is not None):
         return
     groups, name = allowed.groups, allowed.name
@@ -428,7 +422,6 @@ def install() -> None:
         caller = sys._getframe(1)
         if caller.f_code.co_name not in QUERIES:
             with _Noting():
-                _raise_again()
                 _check(group, caller.f_code.co_name)
                 if (shared := calls_of_this_thread()) is not None:
                     shared.call(group, caller)
