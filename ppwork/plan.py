@@ -83,7 +83,7 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Fault of the catalogue to inject, such as ``F07`` (``ppwork fault list``); empty is none."""
     threads_per_rank: int = 1
     verify: bool = False
-    """Keep rank 0's outputs, and compare them with the single-process reference."""
+    """Compare rank 0's outputs, and the tensors that the mesh returned, with the single-process reference."""
     strict: bool = False
     """Let a run that ended well fail if it was odd, as by results that differ or chunks that did not come."""
     keep_outputs: bool = False

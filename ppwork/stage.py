@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ppwork.errors import LocalProtocolError, PlanError, meant, text_of
@@ -119,7 +120,7 @@ class Emission:
     """Output of stage 0 from one result.
 
     Attributes:
-        output: The decoded chunk, on the CPU. ``--verify`` compares it with the single-process run.
+        output: The decoded chunk, on the CPU. ``--verify`` compares it, and what it came from.
         metrics: Figures of this chunk, such as ``psnr_db``. The progress bar shows them, and the summary has
             their medians.
     """
@@ -303,8 +304,10 @@ def load_stage(path: str, kind: StageKind, *, search: Path | None = None) -> typ
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
+        lines = [line for line in extract_tb(error.__traceback__) if line.filename.startswith(f"{search}/")]
+        at = f", at {lines[-1].filename}:{lines[-1].lineno}" if lines else ""
         raise PlanError(
-            f"The stage module {module_name!r} does not import: {text_of(error)}",
+            f"The stage module {module_name!r} does not import: {text_of(error)}{at}",
             check_first=f"run `python -c 'import {module_name}'` in the folder you launch from",
         ) from error
     stage = getattr(module, class_name, None)

@@ -14,10 +14,10 @@ The order of evidence, from the surest to the weakest:
 4. Only where no record is a cause: how the run ended. If its limit had passed, the ranks that others waited
    for and that waited for nobody held it up; of mesh ranks in ``generate`` it is the one whose stack is
    outside of any collective.
-5. Only symptoms, and a mesh rank stood in a collective of a chunk that another one had ended: they made
-   different ones, and none is to blame for that. Or all of them stood in one that rank 0 did not make
-   (``uneven_collectives``), or rank 0 in one that none of them made, or mesh ranks in one before their first
-   chunk, or behind their last one, when others had left well (``outside_calls``).
+5. Only symptoms, and a mesh rank stood in a collective of a chunk that another one had ended, or each in one
+   of another kind: they made different ones, and none is to blame for that. Or all of them stood in one that
+   rank 0 did not make (``uneven_collectives``), or rank 0 in one that none of them made, or mesh ranks in one
+   before their first chunk, or behind their last one, when others had left well (``outside_calls``).
 6. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
    it is the one that the others waited for, or the only one without a record. Of a run over several hosts it
    may be a host or the network, and no rank (``hosts``).
@@ -58,7 +58,7 @@ from ppwork.diagnosis.recorded_calls import with_calls
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.stacks import HEAD, IN_THREAD, PROGRAM, Frame, frames_of, line_of, tracebacks
-from ppwork.diagnosis.uneven_collectives import beside, ledger_difference, uneven, widened
+from ppwork.diagnosis.uneven_collectives import beside, ledger_difference, stood_apart, uneven, widened
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PeerTimeoutError, PlanError, StuckError, listed, named_chunks, named_ranks
 from ppwork.plan import Plan
@@ -70,6 +70,7 @@ from ppwork.records.notes import told_of_results
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
     NOTHING_RESET,
+    RETURNED_DIFFERS,
     SUMMARY_FILE,
     TORCHRUN_LOG,
     FinishedProgram,
@@ -150,6 +151,7 @@ def _diagnose_run(paths: Sequence[Path], exit_code: int | None) -> Diagnosis:
             or alone(evidence, waits)
             or before_the_first_chunk(evidence)
             or after_the_end(evidence)
+            or stood_apart(evidence)
             or uneven(evidence)
             or _inferred_cause(evidence, statements, waits, cause, exit_code)
             or cause
@@ -574,9 +576,14 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
         if not isinstance(worst, float | int | None):
             question = f"whether the output was right: max_abs_diff in {SUMMARY_FILE} is no number"
             return replace_fields(_ended_well(evidence), unknown=(question,), is_odd=True)
-        if worst is not None and worst <= evidence.plan.allowed_difference:
+        is_equal = worst is not None and worst <= evidence.plan.allowed_difference
+        apart = summary.get(RETURNED_DIFFERS)
+        if is_equal and not apart:
             return _ended_well(evidence)
         what = f"No rank failed; the output differed from the single-process reference {by_how_much(worst)}."
+        if is_equal:
+            what = "No rank failed, and the outputs are equal to those of one process; of what the mesh "
+            what += f"returned, {apart}."
         check = "do the stages use anything but their context and inputs?"
         cause = record_of(evidence, NOBODY, "OutputDiffers", what, check)
     elif exit_code is None and not evidence.torchrun_text.strip() and evidence.all_gone:

@@ -12,6 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ppwork.diagnosis.findings import NOBODY
+from ppwork.diagnosis.flights import differences
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.run_evidence import QUIET_NS, RunEvidence
 from ppwork.diagnosis.stacks import Stack, own_call, thread_stacks
@@ -139,6 +140,34 @@ def _own_wait(stack: Stack) -> str:
     inside = stack.frames[stack.frames.index(users) + 1 :] if users is not None else ()
     is_one = inside[:1] and inside[0].file.endswith(_WAIT)
     return f"the wait for a handle ({Path(users.file).name}:{users.line})" if users and is_one else ""
+
+
+def stood_apart(evidence: RunEvidence) -> FailureRecord | None:
+    """Return what it means that mesh ranks waited in vain in one chunk, each in a collective of another kind.
+
+    Their flight records have the kinds. Nothing compares a collective past torch's own functions.
+    """
+    apart = next((each for each in differences(evidence.flights) if each.group.startswith("tp_pg")), None)
+    if apart is None or apart.behind or not evidence.bound_passed:
+        return None
+    stood = {record.rank: record for record in evidence.records if record.rank in apart.at}
+    calls = {record.where.get("call_id") for record in stood.values()}
+    call = calls.pop() if len(calls) == 1 else None
+    if call is None or sorted(stood) != [*evidence.topology.mesh_ranks]:
+        return None
+    if not all(record.symptom and _in_collective(record) for record in stood.values()):
+        return None
+    chunk = _chunk_of(evidence, min(stood), call)
+    number = min(each.number for each in apart.at.values())
+    ranks = [
+        f"rank {rank} in {apart.at[rank].kind}" + (f" at {Path(record.source).name}" if record.source else "")
+        for rank, record in sorted(stood.items())
+    ]
+    what = (
+        f"The mesh ranks waited for each other in different collectives of chunk {chunk}: {listed(ranks)}. "
+    )
+    what += f"Each was its collective {number} of {apart.group}: one rank left one out, or made one more."
+    return _record(what, _advice(evidence), {"group": "tp_pg", "call_id": call, "chunk_index": chunk})
 
 
 def uneven(evidence: RunEvidence) -> FailureRecord | None:

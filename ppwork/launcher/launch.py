@@ -37,6 +37,8 @@ from ppwork.records.hosts import HostsRecord
 from ppwork.records.notes import queues_of
 from ppwork.records.run import (
     OUTPUTS_FILE,
+    RETURNED_DIFFERS,
+    RETURNED_FILE,
     SUMMARY_FILE,
     TORCHRUN_LOG,
     VERIFY_FILE,
@@ -341,20 +343,28 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
             check_first=f"{log_path}; `df -h {run_dir}`: was the disk full? did anything else write there?",
         )
     (run_dir / VERIFY_FILE).unlink()
-    first, dtype = figures.pop("first_different"), figures.pop("dtype")
+    first, most, dtype = (figures.pop(key) for key in ("first_different", "most_different", "dtype"))
+    if not (apart := figures[RETURNED_DIFFERS]):
+        del figures[RETURNED_DIFFERS]
     run.complete(figures)
     allowed = plan.allowed_difference
     worst = figures["max_abs_diff"]
     if worst is None or worst > allowed:
         how = "in the number of chunks" if first is None else f"{by_how_much(worst)}, first in chunk {first}"
-        return RunFailed(
-            f"The pipeline's output ({dtype}) differed from the single-process reference {how}; "
-            f"{allowed:g} is allowed at mesh size {plan.mesh_size}.",
-            check_first=f"{run_dir / SUMMARY_FILE}; do the stages use anything but their context and inputs? "
-            "has each mesh rank its own share, and its cache reset at a cut? "
-            "is a buffer filled anew while it is on its way? --check-buffers -1 looks at every byte; sums "
-            "round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
-        )
-    if not plan.keep_outputs:
-        (run_dir / OUTPUTS_FILE).unlink()  # they are equal, and were kept only for this
-    return None
+        how += f" and most in chunk {most}" if first is not None and most != first else ""
+        what = f"The pipeline's output ({dtype}) differed from the single-process reference {how}; "
+        what += f"{allowed:g} is allowed at mesh size {plan.mesh_size}."
+    elif apart:
+        what = f"The outputs are equal, and what the mesh returned is not: {apart}, from the single-process "
+        what += f"reference; {allowed:g} of the largest value is allowed at mesh size {plan.mesh_size}."
+    else:
+        for name in (RETURNED_FILE, *(() if plan.keep_outputs else (OUTPUTS_FILE,))):
+            (run_dir / name).unlink()  # they are equal, and were kept only for this
+        return None
+    return RunFailed(
+        what,
+        check_first=f"{run_dir / SUMMARY_FILE}; do the stages use anything but their context and inputs? "
+        "has each mesh rank its own share, and its cache reset at a cut? "
+        "is a buffer filled anew while it is on its way? --check-buffers -1 looks at every byte; sums "
+        "round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
+    )

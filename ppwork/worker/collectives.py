@@ -296,6 +296,8 @@ def _check(group: Any, call: str) -> None:  # noqa: ANN401  a ProcessGroup, None
         raise refused  # the program caught it, and its next collective would stand alone
     if allowed is None or (group is allowed.handle and group is not None):
         return
+    functions = [f for f in outwards(sys._getframe(1)) if f.f_code.co_filename == c10d.__file__]
+    call = functions[-1].f_code.co_name if functions else call  # `recv` came as `irecv`
     groups, name = allowed.groups, allowed.name
     names = {id(h): group_name for group_name, h in groups.handles().items()}
     used = names.get(id(group), "another group")

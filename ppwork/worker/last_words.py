@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
-from ppwork.errors import PeerLostError, StuckError, named_ranks
+from ppwork.errors import PeerLostError, PeerTimeoutError, StuckError, named_ranks
 from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
 from ppwork.records.failure import FailureRecord, failure_file, first_cause, legible, record_of, write_record
 from ppwork.records.files import read_json, write_whole
@@ -122,7 +122,7 @@ class FailureWriter:
 
     def _point_at(self, record: FailureRecord) -> None:
         """Log in a line what failed and how to read the rest, unless a peer that knows more has said so."""
-        crashed: Mapping[int, str] = {}
+        crashed, waited = dict[int, str](), record.error_type == PeerTimeoutError.__name__
         if record.symptom:  # a rank that crashed could write only to the folder
             crashed = crashes(self.run_dir)
             for rank, stacks in crashed.items():
@@ -130,8 +130,10 @@ class FailureWriter:
             own = failure_file(self.run_dir, self._rank)
             paths = (path for path in self.run_dir.glob("failure-rank*.json") if path != own)
             others = filter(None, (read_json(path, FailureRecord) for path in paths))
-            # Of ranks that all lost a peer the first one tells: each of them may see the others' records.
-            if first_cause([record, *others]) is not record:
+            # Of ranks that all lost a peer the first one tells: each may see the others' records. Who waited
+            # in vain tells where in any case: the first of these is no more to blame.
+            cause = first_cause([record, *others]) or record
+            if cause is not record and not (waited and cause.symptom):
                 return
         error = f"{record.error_type}: {record.what.partition(chr(10))[0]}".rstrip(".: ")
         at = f", at {record.source}" if record.source and record.source not in record.what else ""
@@ -139,7 +141,8 @@ class FailureWriter:
         if record.between:  # the rank that noticed is no more to blame
             log.error("%s\n  all of it: ppwork diagnose %s", record.what, folder)
             return
-        how = f"rank {self._rank} {'ended because of another one' if record.symptom else 'failed'}"
+        end = "waited in vain" if waited else "ended because of another one" if record.symptom else "failed"
+        how = f"rank {self._rank} {end}"
         lost = record.error_type == PeerLostError.__name__ and not crashed
         if lost and (gone := self._gone_ranks()):
             left = "is gone and left no record" if len(gone) == 1 else "are gone and left no records"

@@ -19,7 +19,7 @@ import torch
 
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import CONTEXT_PREFIX, ChunkPlan, PPAction, PPEnvelope, PPResult
-from ppwork.records.run import NOTHING_RESET, STREAM_ENDED
+from ppwork.records.run import NOTHING_RESET, OUTPUTS_FILE, RETURNED_FILE, STREAM_ENDED
 from ppwork.records.spans import SOURCE_MS, STAGE1_MS, WhichChunk
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
@@ -41,19 +41,17 @@ from ppwork.worker.contract import (
 )
 from ppwork.worker.digests import compare_inputs, compare_results, look_at_results, sampled, tell_apart
 from ppwork.worker.stage_code import StageCode
+from ppwork.worker.summary import Kept, real
 from ppwork.worker.tally import Tally
 
 log = logging.getLogger(__name__)
 
-Outputs = dict[int, torch.Tensor]
-"""Emitted tensors, by chunk index."""
 
-
-def stage0_loop(plane: Stage0Plane, plan: Plan, stage0: Stage0) -> Outputs:
+def stage0_loop(plane: Stage0Plane, plan: Plan, stage0: Stage0) -> Kept:
     """Rank 0: run the plan's schedule, then shut down.
 
     Returns:
-        The emitted tensors, by chunk index, if the plan says ``verify`` or ``keep_outputs``; else nothing.
+        As ``Stage0Steps.kept``.
     """
     steps = Stage0Steps(plane, plan, stage0)
     if plan.in_flight_depth == 1:
@@ -63,7 +61,7 @@ def stage0_loop(plane: Stage0Plane, plan: Plan, stage0: Stage0) -> Outputs:
     else:
         run_send_after_decode(steps)
     plane.shutdown()
-    return steps.outputs
+    return steps.kept
 
 
 def run_sequential(steps: Stage0Steps) -> None:
@@ -139,9 +137,9 @@ class Stage0Steps:
 
     def __init__(self, plane: Stage0Plane, plan: Plan, stage0: Stage0) -> None:
         self.plane, self.plan = plane, plan
-        self.outputs: Outputs = {}
-        """Emitted tensors, if the plan says ``verify`` or ``keep_outputs``; else nothing is kept."""
-        self._keeps = plan.verify or plan.keep_outputs
+        self.kept: Kept = {OUTPUTS_FILE: {}} if plan.verify or plan.keep_outputs else {}
+        """Emitted tensors; to be verified also what they were decoded from, of which they may be a part."""
+        self.kept |= {RETURNED_FILE: {}} if plan.verify else {}
         self._stage0 = stage0
         self._encoded: deque[EncodedChunk] = deque()
         self._metadata: dict[int, Mapping[str, Any]] = {}
@@ -251,8 +249,11 @@ class Stage0Steps:
         recorder.instant("emit", figures=figures, ids=which)
         # Not at INFO: the span file has it, and a log line costs 70 us of every period.
         log.debug("chunk %d emitted, stage 1 took %.1f ms", index, figures[STAGE1_MS])
-        if self._keeps:
-            self.outputs[index] = emission.output
+        if OUTPUTS_FILE in self.kept:
+            self.kept[OUTPUTS_FILE][index] = emission.output
+        if RETURNED_FILE in self.kept:  # copies: the next result gets their memory
+            copies = {name: real(each.to("cpu", copy=True)) for name, each in result.tensors.items()}
+            self.kept[RETURNED_FILE][index] = copies
 
     def _stage_code(self, step: str, which: WhichChunk) -> StageCode:
         for waiting in self._encoded:  # the step must not write to their tensors

@@ -13,12 +13,13 @@ import torch
 from ppwork.errors import RecordError
 from ppwork.plan import Plan
 from ppwork.records.files import read_json, write_whole
-from ppwork.records.run import OUTPUTS_FILE, STREAM_ENDED, SUMMARY_FILE, stream_ended
+from ppwork.records.run import STREAM_ENDED, SUMMARY_FILE, stream_ended
 from ppwork.records.spans import read_entries
 from ppwork.timeline.measures import dropped_chunks, measure, metrics_of, stage1_ms_of
 from ppwork.version import __version__
 
-Outputs = Mapping[int, torch.Tensor | dict[str, torch.Tensor]]
+Kept = dict[str, dict[int, torch.Tensor | dict[str, torch.Tensor]]]
+"""For each file of the run's folder tensors by chunk index, and by name if a chunk has several."""
 
 
 def write_summary(
@@ -26,31 +27,30 @@ def write_summary(
     run_dir: Path,
     device: str,
     figures: Mapping[str, object] | None = None,
-    outputs: Outputs | None = None,
+    kept: Kept | None = None,
 ) -> None:
-    """Write ``summary.json``; with ``verify`` or ``keep_outputs`` also the outputs, one tensor per chunk.
+    """Write ``summary.json``, and the tensors that were kept.
 
     Args:
         plan: The run's plan.
         run_dir: The run's folder; its spans of rank 0 are measured.
         device: ``cpu`` or ``cuda``.
         figures: Figures that ``finish`` returned.
-        outputs: Emitted outputs, by chunk index, of a loop also by name; used with ``verify`` or
-            ``keep_outputs`` only.
+        kept: Tensors, for files of the folder.
 
     Raises:
         RecordError: The summary cannot be written (rank 0).
-        OSError: The outputs cannot be written.
+        OSError: The tensors cannot be written.
     """
-    if plan.verify or plan.keep_outputs:
+    for name, chunks in (kept or {}).items():
         from safetensors.torch import save_file
 
         tensors = {
             f"{index:06d} {name}".rstrip(): tensor.contiguous().cpu()
-            for index, output in (outputs or {}).items()
-            for name, tensor in (output if isinstance(output, dict) else {"": output}).items()
+            for index, of_chunk in chunks.items()
+            for name, tensor in (of_chunk if isinstance(of_chunk, dict) else {"": of_chunk}).items()
         }
-        save_file(tensors, run_dir / OUTPUTS_FILE)
+        save_file(tensors, run_dir / name)
     entries = read_entries(run_dir, 0)
     measures = measure(entries, stage1_ms_of(entries), depth=plan.in_flight_depth)
     versions = {"ppwork": __version__, "torch": str(torch.__version__), "python": sys.version.split()[0]}
@@ -72,3 +72,10 @@ def write_summary(
     except OSError as error:
         what = f"All chunks have come back, and {path} could not be written: {error.strerror}."
         raise RecordError(what, where={"rank": 0}, check_first="was its folder removed meanwhile?") from error
+
+
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in a dtype that safetensors keeps: of complex numbers the two parts."""
+    if tensor.is_complex():
+        return torch.view_as_real(tensor.to(torch.complex128))
+    return tensor.double() if tensor.dtype is torch.float8_e8m0fnu else tensor

@@ -50,7 +50,7 @@ from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop
 from ppwork.worker.orphan import die_with_torchrun
 from ppwork.worker.stage_code import StageCode
-from ppwork.worker.summary import Outputs, write_summary
+from ppwork.worker.summary import Kept, write_summary
 from ppwork.worker.tally import Tally
 from ppwork.worker.user_lines import users_frame
 from ppwork.worker.user_loop import UserLoop
@@ -138,7 +138,7 @@ def join(
             with recorded(plan, groups, recorder, words) as plane:
                 yield plane
             if rank == STAGE0_RANK:
-                _sum_up(plan, folder, groups, getattr(plane.watch, "outputs", {}))
+                _sum_up(plan, folder, groups, getattr(plane.watch, "kept", {}))
     except BaseException as error:
         words.write(error)
         if words.exit_code == SECONDARY:  # the record of a symptom has the traceback
@@ -186,10 +186,10 @@ def _in_short(error: BaseException, rank: int, record: Path) -> str:
     return "".join(f"[rank{rank}]: {line}\n" for line in lines)
 
 
-def _sum_up(plan: Plan, folder: Path, groups: Groups, kept: Outputs) -> None:
+def _sum_up(plan: Plan, folder: Path, groups: Groups, kept: Kept) -> None:
     """Write the summary, with what a loop kept and the mesh ranks' notes: results that differ, idle cuts."""
     if not (folder / SUMMARY_FILE).exists():
-        write_summary(plan, folder, groups.device.type, outputs=kept)
+        write_summary(plan, folder, groups.device.type, kept=kept)
     mesh = {rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}
     if notes := mesh_notes(mesh):
         Run(folder, None).complete(notes)
@@ -378,11 +378,11 @@ def run_stage0(plane: Stage0Plane, stage0: Stage0) -> dict[str, object]:
     check_methods(type(stage0), StageKind.STAGE0)
     plane.watch = None  # our own loop records itself, step by step
     progress.leave(None)
-    outputs = stage0_loop(plane, plan, stage0)
+    kept = stage0_loop(plane, plan, stage0)
     with StageCode("finish", stage0, plane.groups, plane.session.last_ids.where()):
         figures = figures_of(stage0, optional(stage0, "finish")())
     if plane.run_dir is not None:
-        write_summary(plan, plane.run_dir, plane.groups.device.type, figures, outputs)
+        write_summary(plan, plane.run_dir, plane.groups.device.type, figures, kept)
     return figures
 
 

@@ -18,11 +18,10 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Self
 
-import torch
-
 from ppwork.errors import PPWorkError
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.session import Session
+from ppwork.records.run import OUTPUTS_FILE
 from ppwork.records.spans import STAGE1_MS, Recorder, WhichChunk
 from ppwork.runtime import Groups, MeshPlane, PPControlPlane
 from ppwork.worker import progress
@@ -31,6 +30,7 @@ from ppwork.worker.collectives import guard_loop, heed, install, keep
 from ppwork.worker.contract import Kinds, name_what_came
 from ppwork.worker.digests import sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls
+from ppwork.worker.summary import Kept
 from ppwork.worker.tally import NO_RESULT
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class UserLoop:
         keeps: Keep the results, for the run folder.
 
     Attributes:
-        outputs: On rank 0, if it keeps them: each good result's tensors, by chunk index and name.
+        kept: On rank 0, if it keeps them: each good result's tensors, by chunk index and name.
         calls: Compares this mesh rank's collectives; ``None`` if there is no rank to compare with.
     """
 
@@ -72,9 +72,9 @@ class UserLoop:
         planned: int | None = None,
         keeps: bool = False,
     ) -> None:
-        self.calls, self.outputs = calls, dict[int, dict[str, torch.Tensor]]()
-        self._recorder, self._guarded, self._sent = recorder, guarded, sent
-        self._planned, self._keeps = planned, keeps
+        self.calls = calls
+        self.kept: Kept = {OUTPUTS_FILE: {}} if keeps else {}
+        self._recorder, self._guarded, self._sent, self._planned = recorder, guarded, sent, planned
         self._since_ns = time.monotonic_ns()
         """When the last call of the plane ended."""
         self._chunk_since_ns = 0
@@ -183,10 +183,10 @@ class UserLoop:
             self._record("encode", *self._encoded, message)
         elif isinstance(message, PPResult):
             self._held = message, good
-            if good and self._keeps:  # a copy: the tensors are the loop's, which may write to them
+            if good and self.kept:  # a copy: the tensors are the loop's, which may write to them
                 kept = {name: tensor.clone() for name, tensor in message.tensors.items()}
-                only = {"": kept.popitem()[1]} if len(kept) == 1 else kept
-                self.outputs[message.ids.chunk_index] = only
+                only = kept.popitem()[1] if len(kept) == 1 else kept
+                self.kept[OUTPUTS_FILE][message.ids.chunk_index] = only
         elif message is not None and message.action is PPAction.INFER:
             self._chunks.append(message.ids)
             if len(self._chunks) == 1:

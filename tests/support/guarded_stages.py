@@ -6,6 +6,7 @@ import os
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 from toy_stages import Scaler
 
 
@@ -108,6 +109,11 @@ def odd_sums(case, chunk_index, group, all_reduce):
     is_odd = chunk_index == ODD_CHUNK and group_rank == ("leader", "follower").index(who)
     for number in range(3):
         if number == 1 and how in ("gathers", "misreads"):
+            gathered(group, is_odd, how)
+            continue
+        if number == 1 and how == "leaves out":
+            if not is_odd:  # not one of torch's own functions: nothing compares it
+                functional.all_reduce(torch.ones(8, 64), "sum", group).sum()  # FUNCTIONAL
             gathered(group, is_odd, how)
             continue
         if is_odd and number == 1 and how == "more":

@@ -205,6 +205,28 @@ class DependsOnRank(Scaler):
         return {**result, "small": result["small"] + self.tp.size - 1}
 
 
+class DriftsInAMesh(Scaler):
+    """Stage 1 that is a little wrong in a mesh of two, and from call to call by more."""
+
+    drift = 0.0
+
+    def step(self, tensors, step_index, num_steps):
+        result = super().step(tensors, step_index, num_steps)
+        self.drift += 0.0 if self.tp.size == 1 else 1.0
+        return {**result, "small": result["small"] + self.drift}
+
+
+class OddBeside(Scaler):
+    """Stage 1 whose second tensor is wrong in a mesh of two from chunk 2 on; stage 0 does not emit it."""
+
+    seen = 0
+
+    def step(self, tensors, step_index, num_steps):
+        beside = torch.full((3,), 1e4 + (7.0 if self.tp.size > 1 and self.seen > 1 else 0.1 * self.tp.size))
+        self.seen += 1
+        return {**super().step(tensors, step_index, num_steps), "beside": beside}
+
+
 class NaNsInAMesh(Scaler):
     """Stage 1 whose result is no number in a mesh of two and right in one process."""
 

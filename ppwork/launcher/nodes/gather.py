@@ -21,7 +21,15 @@ from ppwork.records.flight import flight_file
 from ppwork.records.hosts import HOSTS_FILE
 from ppwork.records.ledger import ledger_file
 from ppwork.records.pulse import pulse_file
-from ppwork.records.run import END_FILE, OUTPUTS_FILE, SUMMARY_FILE, TORCHRUN_LOG, VERIFY_FILE, log_file
+from ppwork.records.run import (
+    END_FILE,
+    OUTPUTS_FILE,
+    RETURNED_FILE,
+    SUMMARY_FILE,
+    TORCHRUN_LOG,
+    VERIFY_FILE,
+    log_file,
+)
 from ppwork.records.spans import span_file
 from ppwork.records.threads import threads_file
 
@@ -67,7 +75,7 @@ class Names:
         """Say whether stage 0 may have left a file of this name: summary, outputs, files of its own code."""
         if not self._has_stage0 or name in _OURS:
             return False
-        known = (SUMMARY_FILE, OUTPUTS_FILE)
+        known = (SUMMARY_FILE, OUTPUTS_FILE, RETURNED_FILE)
         return name in known or bool(_PLAIN.fullmatch(name) and not _OF_A_RANK.search(name))
 
 

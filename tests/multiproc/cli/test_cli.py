@@ -194,15 +194,33 @@ def test_a_failed_run_exits_1_with_the_first_rank_its_error_and_its_log(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("stage", "how"), [("DependsOnRank", "by 1.0"), ("NaNsInAMesh", "in number, in shape or by a NaN")]
+    ("stage", "how"),
+    [
+        ("DependsOnRank", "by 1.0, first in chunk 0"),
+        ("NaNsInAMesh", "in number, in shape or by a NaN, first in chunk 0"),
+        ("DriftsInAMesh", "first in chunk 0 and most in chunk 2"),
+    ],
 )
 def test_a_result_that_differs_from_one_process_fails_verification(tmp_path, stage, how):
     """A check that cannot fail is a defect: a stage that depends on its process is caught."""
     done = ppwork("run", *TOY, "--stage1", f"toy_stages:{stage}", "--verify", "--out", str(tmp_path / "run"))
     assert done.returncode == 1
     told = " ".join(done.stderr.split())
-    assert f"differed from the single-process reference {how}, first in chunk 0; 0.0001 is allowed" in told
+    assert "differed from the single-process reference " in told
+    assert f"{how}; 0.0001 is allowed" in told
     assert (tmp_path / "run" / "outputs.safetensors").exists()
+
+
+def test_a_tensor_that_stage_0_keeps_to_itself_is_compared_with_one_process(tmp_path):
+    """It emits another one: `--verify` was green, and a report made of this one wrong."""
+    out = tmp_path / "run"
+    done = ppwork("run", *TOY, "--stage1", "toy_stages:OddBeside", "--verify", "--out", str(out))
+    told = " ".join(done.stderr.split())
+    how = "what the mesh returned is not: `beside` (float32) differed by 6.90039 of at most 10007"
+    assert (done.returncode, how in told) == (1, True), told
+    assert json.loads((out / "summary.json").read_text())["max_abs_diff"] == 0.0
+    assert "`beside` (float32) differed" in ppwork("diagnose", str(out)).stdout
+    assert (out / "returned.safetensors").exists()
 
 
 def test_the_example_of_the_docs_runs(tmp_path):

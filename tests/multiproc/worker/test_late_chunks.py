@@ -5,6 +5,7 @@ The ranks of one host lay each call beside the others'; whoever comes later rais
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -27,7 +28,7 @@ GONE_S, BOUND_S = 10.0, 60.0
 LINES = {
     mark: f"guarded_stages.py:{number}: {line.strip()}"
     for number, line in enumerate((SUPPORT / "guarded_stages.py").read_text().splitlines(), 1)
-    for mark in ("SUM", "ODD", "MORE", "ALL", "HELPER", "HERE", "THERE", "GATHER")
+    for mark in ("SUM", "ODD", "MORE", "ALL", "HELPER", "HERE", "THERE", "GATHER", "FUNCTIONAL")
     if line.endswith(f"# {mark}")
 }
 USUAL, ODD = "all_reduce float32[8, 64]", "all_reduce float32[{}, 64]"
@@ -159,6 +160,26 @@ def test_a_loop_that_turned_it_off_is_told_to_turn_it_on_and_no_rank_is_blamed(t
     assert "in it or before, rank 2 left one out, or the other made one more" in found.sentence
     assert "without `compare_collectives=0`" in found.check_first
     assert "ppwork diagnose RUN" not in found.text
+    assert gone(tmp_path / "run")
+
+
+def test_a_functional_collective_that_one_rank_leaves_out_is_named_beside_where_the_other_stood(
+    tmp_path, start_ranks, capfd
+):
+    """Nothing compares it. "Every record is a symptom", it said, and that both waited for nobody."""
+    assert started(start_ranks, "follower leaves out", tmp_path / "run", 2) == [1, 1, 1]
+    found = pp.diagnose(tmp_path / "run")
+    assert (found.cause.rank, found.cause.error_type) == (-1, "CollectiveMismatch")
+    functional, gather = (LINES[mark].partition(": ")[0] for mark in ("FUNCTIONAL", "GATHER"))
+    assert found.sentence.startswith(
+        "The mesh ranks waited for each other in different collectives of chunk 3: rank 1 in all_reduce at "
+        f"{functional} and rank 2 in all_gather at {gather}."
+    )
+    assert found.cause.where == {"group": "tp_pg", "call_id": 3, "chunk_index": 3}
+    assert found.check_first.startswith("does a rank alone make a functional collective")
+    said = capfd.readouterr().err  # each of both says where it waited
+    for rank, place in ((1, functional), (2, gather)):
+        assert re.search(rf"^rank {rank} waited in vain: PeerTimeoutError: .*{place}$", said, re.MULTILINE)
     assert gone(tmp_path / "run")
 
 

@@ -20,7 +20,10 @@ PLAN = pp.synthetic(
     pp.Plan(mesh_size=2, chunks=2, backend="gloo", verify=True),
     encode_ms=1, decode_ms=1, stage1_ms=1, payload_mb=0.1,
 )  # fmt: skip
-EQUAL = '{"first_different": null, "dtype": "float32", "max_abs_diff": 0.0}'
+EQUAL = (
+    '{"first_different": null, "most_different": null, "dtype": "float32", "max_abs_diff": 0.0, '
+    '"returned_differs": ""}'
+)
 
 
 @pytest.fixture
@@ -30,7 +33,8 @@ def reference(monkeypatch):
     def set_to(source):
         def ended(plan, run_dir, *_):
             (run_dir / "summary.json").write_text("{}")
-            (run_dir / "outputs.safetensors").touch()
+            for kept in ("outputs", "returned"):
+                (run_dir / f"{kept}.safetensors").touch()
             return 0
 
         real = launch.running

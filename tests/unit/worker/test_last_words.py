@@ -7,9 +7,9 @@ import threading
 import msgspec
 import pytest
 
-from ppwork.errors import PeerLostError, PPWorkError, RecordError, StuckError
+from ppwork.errors import PeerLostError, PeerTimeoutError, PPWorkError, RecordError, StuckError
 from ppwork.process import FAILED, SECONDARY, STUCK, UNWRITABLE
-from ppwork.records.failure import STACKS_IN_LOG, read_records, write_record
+from ppwork.records.failure import STACKS_IN_LOG, read_records, record_of, write_record
 from ppwork.records.run import log_file
 from ppwork.records.spans import Recorder
 from ppwork.worker import last_words
@@ -61,6 +61,19 @@ def test_of_ranks_that_all_lost_a_peer_the_first_points_at_the_whole_story(tmp_p
     write_record(tmp_path, earlier)
     first._point_at(first.record)  # the other's record was there before its own line
     assert len(caplog.messages) == 1
+
+
+def test_ranks_that_waited_in_vain_each_say_where_unless_somebody_knows_the_cause(tmp_path, caplog):
+    """Only the first spoke, which may be the one that had waited for another: no line named that."""
+    ranks = [FailureWriter(tmp_path, rank, Recorder(None)) for rank in (0, 1, 2)]
+    for rank in ranks[:2]:
+        rank.write(PeerTimeoutError("x"), source=f"/s/loop.py:{rank._rank}")
+    lines = [text.splitlines()[0] for text in caplog.messages]
+    assert lines == [f"rank {n} waited in vain: PeerTimeoutError: x, at /s/loop.py:{n}" for n in (0, 1)]
+    write_record(tmp_path, record_of(StuckError("y"), 2, {}))
+    caplog.clear()
+    ranks[1]._point_at(ranks[1].record)
+    assert caplog.messages == []
 
 
 def test_source_and_stack_stand_in_for_a_traceback(words, tmp_path):
