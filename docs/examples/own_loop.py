@@ -25,8 +25,8 @@ def drive(plane: Stage0Plane) -> None:
         result, good = plane.receive_result()  # in order; not good: a flush has made it stale
         if k + DEPTH < CHUNKS:
             encode(plane, k + DEPTH)
-        said = f"{result.metadata['note']}, {'good' if good else 'stale'}"
-        print(result.ids, result.tensors["x"].tolist(), said, flush=True)  # your decode
+        if good:  # your decode; a stale result has no tensors
+            print(result.ids, result.tensors["x"].tolist(), result.metadata["note"], flush=True)
         plane.release_result()  # decoded: the chunk counts as emitted now
         if k == 3:
             plane.heartbeat()  # a source that pauses: a NOOP, which counts as a call and not as a chunk

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ppwork.errors import LocalProtocolError, PeerTimeoutError
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
@@ -127,7 +129,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
     def receive_result(self) -> tuple[PPResult, bool]:
         """Return the result of the oldest chunk in flight, and whether it is still good.
 
-        A stale result (rule R3) is received like any other, and the caller must drop it.
+        A stale result (rule R3) is received like any other, and comes without its tensors: drop it.
 
         Raises:
             RemoteProtocolError: Ids or call count are not the oldest chunk's (rank 0).
@@ -142,7 +144,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         result = self._take_answer()
         self.lent.take_back(result.ids.chunk_index)
         self._holding = True
-        good = self.session.result(result)
+        result = result if (good := self.session.result(result)) else replace(result, tensors={})
         self._returned(result, good=good)
         return result, good
 

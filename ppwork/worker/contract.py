@@ -55,7 +55,8 @@ def name_what_came(error: KeyError, **came: Collection[str]) -> None:
     held = [{*v} for word in words if isinstance(v := frame.f_locals.get(word), Mapping) and v]
     for what, names in came.items():
         if key not in names and (what in words or {*names} in held):
-            named = ", ".join(map(repr, names)) or "none"
+            none = "none (a stale result, `good` false, has none)" if what == "tensors" else "none"
+            named = ", ".join(map(repr, names)) or none
             error.add_note(f"The {what.replace('_', ' ')} that came: {named}")
 
 

@@ -127,12 +127,10 @@ class FailureWriter:
             crashed = crashes(self.run_dir)
             for rank, stacks in crashed.items():
                 log.error("rank %d crashed:\n%s", rank, stacks)
-            own = failure_file(self.run_dir, self._rank)
-            paths = (path for path in self.run_dir.glob("failure-rank*.json") if path != own)
-            others = filter(None, (read_json(path, FailureRecord) for path in paths))
+            written = (read_json(path, FailureRecord) for path in self.run_dir.glob("failure-rank*.json"))
             # Of ranks that all lost a peer the first one tells: each may see the others' records. Who waited
             # in vain tells where in any case: the first of these is no more to blame.
-            cause = first_cause([record, *others]) or record
+            cause = first_cause([record, *filter(None, written)]) or record
             if cause is not record and not (waited and cause.symptom):
                 return
         error = f"{record.error_type}: {record.what.partition(chr(10))[0]}".rstrip(".: ")

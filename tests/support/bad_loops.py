@@ -33,7 +33,7 @@ def drive(plane, case):
         plane.send({"x": torch.full((3,), float(k))})
     for k in range(CHUNKS):
         result, _ = plane.receive_result()
-        assert result.tensors["x"].tolist() == [2.0 * k] * 3, (k, result.tensors)
+        assert result.tensors["x"].tolist() == [2.0 * k] * 3, (k, result.tensors)  # STALE
         if k + DEPTH == BAD and case == "stage0 meets all behind a refusal":
             with suppress(LocalProtocolError):
                 plane.send({"x": torch.zeros(2, 2).t()})
@@ -52,7 +52,8 @@ def drive(plane, case):
             plane.send({"x": buffer})  # LENT
             buffer.fill_(-1.0)
         elif k + DEPTH < CHUNKS:
-            plane.send({"x": torch.full((3,), float(k + DEPTH))})
+            flush = k + DEPTH == BAD and case == "stage0 flushes and decodes"
+            plane.send({"x": torch.full((3,), float(k + DEPTH))}, flush=flush)
     plane.shutdown()
 
 

@@ -421,6 +421,17 @@ def test_a_call_of_all_ranks_in_the_middle_of_the_stream_is_refused_also_without
     assert "PeerTimeoutError" not in said
 
 
+def test_a_loop_that_decodes_a_result_which_its_flush_made_stale_is_told_at_its_line(tmp_path, start_ranks):
+    """It ended well, with stale results in its report."""
+    run_dir = tmp_path / "run"
+    start_ranks([[str(SUPPORT / "bad_loops.py"), "stage0 flushes and decodes", str(run_dir)]] * 3).wait()
+    found = pp.diagnose(run_dir)
+    assert (found.cause.rank, found.cause.error_type) == (0, "KeyError")
+    assert found.cause.where == {"rank": 0, "role": "stage0"}
+    assert LINES["# STALE"] in found.text
+    assert "The tensors that came: none (a stale result, `good` false, has none)" in found.check_first
+
+
 def test_a_difference_that_a_loop_swallows_is_raised_again_by_its_next_collective(tmp_path, start_ranks):
     """That one stood until the timeout, and rank 0 was named, which had waited for a result."""
     run_dir = tmp_path / "run"
