@@ -112,7 +112,8 @@ class FailureWriter:
                 cause = unwritten.strerror
                 log.error("rank %d could not write its failure record: %s", self._rank, cause)  # noqa: TRY400  no traceback
             if has_log or threading.current_thread() is not threading.main_thread():
-                log.error("rank %d failed", self._rank, exc_info=error)
+                at = record.source or "no line of yours"
+                log.error("rank %d failed at %s", self._rank, at, exc_info=error)
             else:  # Python shows the exception on the console when it goes on from here
                 self._point_at(record)
             self.also()
@@ -141,8 +142,7 @@ class FailureWriter:
             return
         end = "waited in vain" if waited else "ended because of another one" if record.symptom else "failed"
         how = f"rank {self._rank} {end}"
-        lost = record.error_type == PeerLostError.__name__ and not crashed
-        if lost and (gone := self._gone_ranks()):
+        if record.error_type == PeerLostError.__name__ and not crashed and (gone := self._gone_ranks()):
             left = "is gone and left no record" if len(gone) == 1 else "are gone and left no records"
             how = f"{named_ranks(gone)} {left} (killed, or `os._exit`?); rank {self._rank} lost it"
         log.error("%s: %s%s\n  all of it: ppwork diagnose %s", how, error, at, folder)
