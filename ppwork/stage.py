@@ -304,8 +304,9 @@ def load_stage(path: str, kind: StageKind, *, search: Path | None = None) -> typ
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        lines = [line for line in extract_tb(error.__traceback__) if line.filename.startswith(f"{search}/")]
-        at = f", at {lines[-1].filename}:{lines[-1].lineno}" if lines else ""
+        lines = [f"{line.filename}:{line.lineno}" for line in extract_tb(error.__traceback__)]
+        lines = [line for line in lines if line.startswith(f"{search}/") and "/site-packages/" not in line]
+        at = f", at {lines[-1]}" if lines and not lines[-1].startswith(__file__) else ""
         raise PlanError(
             f"The stage module {module_name!r} does not import: {text_of(error)}{at}",
             check_first=f"run `python -c 'import {module_name}'` in the folder you launch from",

@@ -118,6 +118,11 @@ def died(evidence: JobEvidence) -> Finding | None:
     logged = evidence.hints(rank)
     what += "." if logged else "; there is no Python exception in the log."
     check_first = _by_code(code, log.text, shows_line=stack is not None and stack.blind)
+    if code > 0 and not any(each.text.strip() for each in evidence.job.ranks.values()):
+        what = f"torchrun says that {named_ranks((rank, *same))} exited with code {code}. What the ranks "
+        what += "printed is not here, so it is not known why, nor if another rank was to blame."
+        check_first = "where their output is: with `--log-dir LOGS --redirects 3` it is in LOGS, and `ppwork "
+        check_first += "diagnose LOGS CONSOLE` reads both"
     if code == 2 and (said := _NO_PROGRAM.search(f"{log.text}\n{evidence.job.console}")) is not None:
         what = f"{capital((rank, *same))} exited with code 2: Python {said[0]}."
         check_first = "the program's name in torchrun's command, and the folder that it was given in"

@@ -161,7 +161,7 @@ def _of_halves(
         half, cure = ("send", "receive") if kinds == {"send"} else ("receive", "send")
         check_first = (
             f"do both {half} first? then let one {cure} first, or start both halves in one "
-            f"batch_isend_irecv; else {OTHER_HALF}"
+            f"batch_isend_irecv; or has one left out a {cure} before, and is a step ahead? else {OTHER_HALF}"
         )
         return check_first, ()
     check_first, unknown = OTHER_HALF, f"which of {named_ranks(ranks)} names the wrong peer or tag"

@@ -254,8 +254,8 @@ def _explained(
         others=tuple(others),
         places=_places(evidence, cause, others, waits, alike),
         waits=tuple(wait._replace(call=evidence.in_their_words(wait.call)) for wait in waits),
-        # A guard that refuses a call leaves the ranks at different counts, and has named the calls itself.
-        flight=() if cause.between else tuple(map(str, differences(flights))),
+        # A rank that fails leaves the others at other counts, and a guard has named the calls itself.
+        flight=tuple(map(str, differences(flights))) if hang and not cause.between else (),
         unknown=_unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
         headline=_headline(evidence, cause, alike),
     )
@@ -629,11 +629,14 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
         ended += "; its loop sent no more"
     headline, seen = f"Nothing failed: {ended}.", _beside(evidence)
     asked = stream_ended(evidence.entries.get(STAGE0_RANK, []))
-    if count == 0 and asked:  # who asks for chunks has not ended well without any
+    is_empty = bool(count == 0 and asked)
+    if is_empty:  # who asks for chunks has not ended well without any
         headline, seen = f"No rank failed, and no chunk came: {asked}", tuple(s for s in seen if s != asked)
     if evidence.odd_results:  # what was sent is one rank's, right or wrong: that stands above a good end
         headline, seen = seen[0], (f"No rank failed: {ended}.", *seen[1:])
-    return Diagnosis(evidence.run_dir, headline=headline, seen=seen, is_odd=bool(seen or of or more))
+    return Diagnosis(
+        evidence.run_dir, headline=headline, seen=seen, is_odd=bool(seen or of or more or is_empty)
+    )
 
 
 def _without_a_word(evidence: RunEvidence) -> Diagnosis:

@@ -222,9 +222,12 @@ def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed |
 
 
 def _odd(run: Run) -> RunFailed | None:
-    """Return the failure of a run that ended well, if its plan is strict and it was odd."""
-    if not run.plan.strict or not (found := diagnose(run.run_dir, run.exit_code)).is_odd:
+    """Return the failure of a run that ended well and was odd, if its plan is strict or no chunk came."""
+    is_empty = run.summary.get("chunks") == 0 and not run.summary.get("dropped_chunks")
+    if not (run.plan.strict or is_empty) or not (found := diagnose(run.run_dir, run.exit_code)).is_odd:
         return None
+    if is_empty:
+        return RunFailed(found.story, check_first="what encode returned for chunk 0")
     what = f"The run ended well and was odd, and its plan is strict.\n{found.story}"
     return RunFailed(what, check_first="without `strict` it ends well, and says the same")
 

@@ -155,7 +155,10 @@ def _check_first(calls: Iterable[CollectiveCall]) -> str:
         )
     if len(operations) > 1:
         return "what makes these ranks call another function here, or in another order?"
-    return "what makes the tensors differ between these ranks? or has one of them made one call more before?"
+    return (
+        "what makes the tensors differ between these ranks? or does one make these calls in another order, "
+        "or one more before?"
+    )
 
 
 def first_difference(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> RankDifference | None:

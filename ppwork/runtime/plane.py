@@ -131,6 +131,7 @@ class PPControlPlane:
         on_failure: Called with the error that ends this rank, before the peers are told.
 
     Attributes:
+        rank: This rank's number in the pipeline: 0 is stage 0, 1 the leader.
         links: This rank's end of each of its links, by group.
         preflight: Checks and encodes the messages that this rank sends.
         device: The CUDA side of the links; ``None`` without a GPU.
@@ -162,7 +163,7 @@ class PPControlPlane:
         hook: Hook | None = None,
         on_failure: OnFailure | None = None,
     ) -> None:
-        self.plan, self.groups, self.recorder = plan, groups, recorder
+        self.plan, self.groups, self.recorder, self.rank = plan, groups, recorder, groups.rank
         self.session = Session(groups.rank, self.role, plan.in_flight_depth)
         self.links: dict[str, Any] = {}
         on_cuda = groups.device.type == "cuda"

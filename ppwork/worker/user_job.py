@@ -58,6 +58,11 @@ from ppwork.worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
+NO_FOLDER = (
+    "join without run_dir: no watchdog runs, the mesh ranks do not compare what they call and return, and "
+    "`ppwork diagnose` will have nothing to read; join(plan, run_dir=...) gives all three"
+)
+
 
 @contextmanager
 def join(
@@ -107,7 +112,7 @@ def join(
         os.environ[THREADS_VARIABLE] = str(plan.threads_per_rank)
         torch.set_num_threads(plan.threads_per_rank)
     if run_dir is None:
-        groups = join_groups(plan, membership, mesh)
+        groups = _told(join_groups(plan, membership, mesh))
         with PPControlPlane.join(plan, groups=groups) as plane, UserLoop.of(plane) as plane.watch:
             yield plane
         return
@@ -148,6 +153,11 @@ def join(
         with ending:  # also after an impatient Ctrl-C
             pulse.leave(words.exit_code)
             words.stay_for_peers()
+
+
+def _told(groups: Groups) -> Groups:
+    log.log(logging.WARNING if groups.rank == STAGE0_RANK else logging.DEBUG, NO_FOLDER)
+    return groups
 
 
 def _show_in_one_write() -> None:

@@ -81,12 +81,13 @@ def test_outputs_are_there_and_two_runs_are_compared(run, tmp_path):
     assert run.timeline(again).finding == run.timeline(str(again.run_dir)).finding
 
 
-def test_a_source_that_ends_before_its_first_chunk_is_warned_of(run, tmp_path):
-    """So does an ``encode`` without its ``return``, and a run that did nothing was called well."""
+def test_a_run_without_any_chunk_fails_and_says_what_ended_its_stream(run, tmp_path):
+    """So ends an ``encode`` without its ``return``, and a run that did nothing was called well."""
     options = {**OPTIONS, "source": {"ends": 0}}
-    empty = pp.launch(run.plan.replace(options=options, verify=False), out=tmp_path / "empty")
+    empty = pp.launch(run.plan.replace(options=options, verify=False), out=tmp_path / "empty", check=False)
     said = "encode returned None for chunk 0, which ends the stream: a forgotten `return`?"
-    assert empty.summary["chunks"] == 0
+    assert (empty.exit_code, empty.summary["chunks"]) == (0, 0)  # of torchrun: no rank failed
+    assert empty.failure.what.startswith(f"No rank failed, and no chunk came: {said}")
     assert dict(rows_of(empty))["ended"] == said
     assert pp.diagnose(empty).text.startswith(f"No rank failed, and no chunk came: {said}")
     assert said in log_file(empty.run_dir, 0).read_text()

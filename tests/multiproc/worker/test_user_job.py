@@ -419,6 +419,7 @@ def test_a_call_of_all_ranks_in_the_middle_of_the_stream_is_refused_also_without
     assert LINES[mark].replace(":", '", line ') in said
     assert f"where: rank={rank} role={case.partition(' ')[0]}" in said
     assert "PeerTimeoutError" not in said
+    assert said.count("join without run_dir: no watchdog runs") == 1  # rank 0 says it
 
 
 def test_a_loop_that_decodes_a_result_which_its_flush_made_stale_is_told_at_its_line(tmp_path, start_ranks):

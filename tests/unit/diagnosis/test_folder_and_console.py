@@ -39,3 +39,15 @@ def test_a_program_that_is_not_there_is_named_also_with_folders_without_files(tm
     shown = diagnose_job(read_job(tmp_path / "logs", console)).text
     assert "    my words" in shown
     assert "OMP_NUM_THREADS" not in shown
+
+
+def test_a_console_with_nothing_but_torchruns_report_names_no_cause(tmp_path):
+    """Rank 1 had lost its peer, and was said to be the answer; the ranks' words were in a folder."""
+    console = tmp_path / "console.log"
+    console.write_text(report(1, r0=-15, r1=1, r2=-15))
+    found = diagnose_job(read_job(console))
+    assert found.text.startswith(
+        "torchrun says that rank 1 exited with code 1. What the ranks printed is not"
+    )
+    assert "it is not known why, nor if another rank was to blame" in found.text
+    assert "`ppwork diagnose LOGS CONSOLE` reads both" in found.check_first

@@ -283,6 +283,26 @@ class Denoiser:
 
 
 @pytest.mark.processes
+def test_a_module_that_does_not_import_is_named_with_its_own_line_and_none_of_a_library(
+    tmp_path, monkeypatch
+):
+    """An environment may lie in the folder of the stages, and the library in that."""
+    monkeypatch.chdir(tmp_path)
+    installed = tmp_path / "venv/site-packages"
+    installed.mkdir(parents=True)
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    (tmp_path / "my_stages.py").write_text(f"import helper\n{STAGES}")
+    (installed / "helper.py").write_text("\nimport not_there\n")
+    with pytest.raises(PlanError) as caught:
+        check_stages(OWN)
+    assert f"No module named 'not_there', at {tmp_path / 'my_stages.py'}:1" in caught.value.what
+    (installed / "helper.py").rename(tmp_path / "helper.py")
+    with pytest.raises(PlanError) as caught:
+        check_stages(OWN)
+    assert f"No module named 'not_there', at {tmp_path / 'helper.py'}:2" in caught.value.what
+
+
+@pytest.mark.processes
 def test_stages_that_passed_are_asked_again_only_when_their_file_has_changed(tmp_path, monkeypatch):
     """The import takes as long as torch's, and lessons launch the same stages many times."""
     monkeypatch.chdir(tmp_path)
