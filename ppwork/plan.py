@@ -43,7 +43,7 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Fields for stages only: ``stage0``, ``stage1`` and their ``options``; ``hard_cuts``, ``flushes``,
     ``recompute_every``, ``seed``, ``heartbeat_s``; ``digests``, ``verify``, ``tolerance``, ``keep_outputs``,
-    ``one_process``. A loop that sends another number of chunks than ``chunks`` is told so.
+    ``one_process``. A loop that sends another number of chunks than ``chunks`` fails at its end.
 
     ``fault`` and a non-default ``schedule`` are for teaching. The shipped stages have ``options``, too:
     ``workloads.spec.VideoOptions``, and ``synthetic``.

@@ -58,7 +58,14 @@ from ppwork.diagnosis.recorded_calls import with_calls
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.stacks import HEAD, IN_THREAD, PROGRAM, Frame, frames_of, line_of, tracebacks
-from ppwork.diagnosis.uneven_collectives import beside, ledger_difference, stood_apart, uneven, widened
+from ppwork.diagnosis.uneven_collectives import (
+    MISMATCH,
+    beside,
+    ledger_difference,
+    stood_apart,
+    uneven,
+    widened,
+)
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PeerTimeoutError, PlanError, StuckError, listed, named_chunks, named_ranks
 from ppwork.plan import Plan
@@ -80,6 +87,10 @@ from ppwork.records.run import (
 )
 from ppwork.records.spans import HANDLE_LET_GO, Instant
 
+NOT_COMPARED = (
+    "whether each mesh rank had its own share, and its cache reset at a cut: `ppwork run --verify` compares "
+    "with one process, for a loop a run with a mesh of one and `compare`"
+)
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
 """Failures after which it matters who waited for whom, and that all ranks were still before."""
 
@@ -235,6 +246,10 @@ def _explained(
     hang = any(record.error_type in HANGS for record in (cause, *others))
     stuck = {r.rank for r in (cause, *others) if r.error_type == StuckError.__name__}
     waits = _for_the_cause(waits, cause, evidence, stuck) if hang else ()
+    if cause.error_type == MISMATCH:  # each stood in a call that the other did not make
+        waits = tuple(
+            wait for wait in waits if wait.waits_for or wait.rank not in evidence.topology.mesh_ranks
+        )
     if cause.check_first == SILENT_PEER_CHECK:  # it asks for a diagnosis, and this is one
         cause = replace(cause, check_first=_who_was_silent(evidence, waits))
     flights = evidence.flights
@@ -634,8 +649,13 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
         headline, seen = f"No rank failed, and no chunk came: {asked}", tuple(s for s in seen if s != asked)
     if evidence.odd_results:  # what was sent is one rank's, right or wrong: that stands above a good end
         headline, seen = seen[0], (f"No rank failed: {ended}.", *seen[1:])
+    is_alone = evidence.topology.mesh_size == 1 or "max_abs_diff" in (evidence.summary or {})
     return Diagnosis(
-        evidence.run_dir, headline=headline, seen=seen, is_odd=bool(seen or of or more or is_empty)
+        evidence.run_dir,
+        headline=headline,
+        seen=seen,
+        unknown=() if is_alone else (NOT_COMPARED,),
+        is_odd=bool(seen or of or more or is_empty),
     )
 
 

@@ -112,8 +112,8 @@ class FailureWriter:
                 cause = unwritten.strerror
                 log.error("rank %d could not write its failure record: %s", self._rank, cause)  # noqa: TRY400  no traceback
             if has_log or threading.current_thread() is not threading.main_thread():
-                at = record.source or "no line of yours"
-                log.error("rank %d failed at %s", self._rank, at, exc_info=error)
+                at = f" at {record.source}" if record.source else ""
+                log.error("rank %d %s%s", self._rank, _ending(record), at, exc_info=error)
             else:  # Python shows the exception on the console when it goes on from here
                 self._point_at(record)
             self.also()
@@ -140,8 +140,7 @@ class FailureWriter:
         if record.between:  # the rank that noticed is no more to blame
             log.error("%s\n  all of it: ppwork diagnose %s", record.what, folder)
             return
-        end = "waited in vain" if waited else "ended because of another one" if record.symptom else "failed"
-        how = f"rank {self._rank} {end}"
+        how = f"rank {self._rank} {_ending(record)}"
         if record.error_type == PeerLostError.__name__ and not crashed and (gone := self._gone_ranks()):
             left = "is gone and left no record" if len(gone) == 1 else "are gone and left no records"
             how = f"{named_ranks(gone)} {left} (killed, or `os._exit`?); rank {self._rank} lost it"
@@ -162,6 +161,12 @@ class FailureWriter:
         silent = stay(self.exit_barrier, partial(read_pulse, self.run_dir), until_s)
         if silent:
             log.info("left while %s had not spoken", named_ranks(silent))
+
+
+def _ending(record: FailureRecord) -> str:
+    if record.error_type == PeerTimeoutError.__name__:
+        return "waited in vain"
+    return "ended because of another one" if record.symptom else "failed"
 
 
 def write_flight(run_dir: Path, rank: int) -> bool:

@@ -198,19 +198,20 @@ def _in_short(error: BaseException, rank: int, record: Path) -> str:
 
 def _sum_up(plan: Plan, folder: Path, groups: Groups, kept: Kept) -> None:
     """Write the summary, with what a loop kept and the mesh ranks' notes: results that differ, idle cuts."""
-    if not (folder / SUMMARY_FILE).exists():
+    of_loop = not (folder / SUMMARY_FILE).exists()
+    if of_loop:
         write_summary(plan, folder, groups.device.type, kept=kept)
     mesh = {rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}
     if notes := mesh_notes(mesh):
         Run(folder, None).complete(notes)
-    if plan.strict:
-        _refuse_odd(plan, folder, notes, mesh)
+    if plan.strict or of_loop:
+        _refuse_odd(plan, folder, notes if plan.strict else {}, mesh if plan.strict else {})
 
 
 def _refuse_odd(
     plan: Plan, folder: Path, notes: Mapping[str, Sequence[int]], mesh: Mapping[int, Sequence[Entry]]
 ) -> None:
-    """Let a run that ended well fail if it was odd (rank 0).
+    """Let a run that ended well fail if it was odd (rank 0), a loop's by its number of chunks alone.
 
     Raises:
         LocalProtocolError: It was: what mesh ranks have noted, and another number of chunks than planned.
@@ -227,9 +228,11 @@ def _refuse_odd(
         odd.append(f"{ended} chunks, and the plan has chunks={plan.chunks}")
     if odd:
         raise LocalProtocolError(
-            f"The run ended well and was odd, and its plan is strict: {'; '.join(odd)}.",
+            f"The run ended well and was odd{', and its plan is strict' * plan.strict}: {'; '.join(odd)}.",
             where={"rank": STAGE0_RANK, "role": str(Role.STAGE0)},
-            check_first="without `strict` it ends as well, and `ppwork diagnose` says more of each",
+            check_first="without `strict` it ends as well, and `ppwork diagnose` says more of each"
+            if plan.strict
+            else "does the loop end early? one that does not know its number has no `chunks` in its plan",
         )
 
 

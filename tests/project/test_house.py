@@ -18,9 +18,10 @@ LIBRARY_FILES, LIBRARY_LINES = 31, 6720
 """What ``PPControlPlane`` may need, rooms' openings (``__init__``) beside it: a prototype takes it away, and
 its authors read it. There is room for some lines; a commit that raises the limit says why. The last: a hard
 exit writes out open files, because a user's report was empty after a failure."""
-RANK_FILES, RANK_LINES = 68, 13705
+RANK_FILES, RANK_LINES = 68, 13715
 """What ``ppwork.ranks`` may need, which a prototype imports: every rank loads it when it starts. The last
-lines: a loop without a folder is told what it lacks, and the mesh's tensors are kept for ``--verify``."""
+lines: a loop is told what it lacks without a folder, and fails with another number of chunks than planned;
+the mesh's tensors are kept for ``--verify``."""
 RANK_ROOMS = {"protocol", "runtime", "records", "worker", "timeline"}
 """``timeline`` is there for the summary that rank 0 writes; what starts ranks, draws or teaches is not."""
 GROUND = {"errors", "process", "version", "plan", "stage", "ranks"}

@@ -211,6 +211,17 @@ def test_a_loop_of_ones_own_leaves_a_timeline_and_a_period(tmp_path, start_ranks
     assert odd not in [call.line for call in theirs.values()]
 
 
+def test_a_loop_that_sent_another_number_of_chunks_than_its_plan_has_fails_at_its_end(tmp_path, start_ranks):
+    """It ended with code 0 and less data, told in a line that nobody reads in a job that went well."""
+    assert started(start_ranks, "one too few", tmp_path / "run", 2) == [1, 0, 0]
+    cause = pp.diagnose(tmp_path / "run").cause
+    assert (cause.rank, cause.error_type) == (0, "LocalProtocolError")
+    assert cause.what == "The run ended well and was odd: 6 chunks, and the plan has chunks=7."
+    assert cause.check_first.startswith("does the loop end early?")
+    assert pp.open(tmp_path / "run").summary["chunks"] == 6
+    assert gone(tmp_path / "run")
+
+
 def test_a_loop_that_ended_well_and_was_odd_fails_if_its_plan_is_strict(tmp_path, start_ranks):
     """Under one's own torchrun a job in CI passed with results that were known to differ."""
     assert started(start_ranks, "strict follower stays", tmp_path / "run", 2) == [1, 0, 0]
