@@ -158,15 +158,15 @@ def stood_apart(evidence: RunEvidence) -> FailureRecord | None:
     if not all(record.symptom and _in_collective(record) for record in stood.values()):
         return None
     chunk = _chunk_of(evidence, min(stood), call)
-    number = min(each.number for each in apart.at.values())
     ranks = [
         f"rank {rank} in {apart.at[rank].kind}" + (f" at {Path(record.source).name}" if record.source else "")
         for rank, record in sorted(stood.items())
     ]
-    what = (
-        f"The mesh ranks waited for each other in different collectives of chunk {chunk}: {listed(ranks)}. "
+    what = f"The mesh ranks waited for each other in different collectives of chunk {chunk}: "
+    what += (
+        f"{listed(ranks)}. Each was its collective {apart.at[min(stood)].number} of {apart.group}: one rank "
     )
-    what += f"Each was its collective {number} of {apart.group}: one rank left one out, or made one more."
+    what += "left one out, or made one more."
     return _record(what, _advice(evidence), {"group": "tp_pg", "call_id": call, "chunk_index": chunk})
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ppwork.worker.reference import returned_apart
+from ppwork.worker.reference import difference, returned_apart
 from ppwork.worker.summary import real
 
 INF = float("inf")
@@ -44,3 +44,10 @@ def test_a_tensor_that_only_one_of_both_has_is_named():
     x = {"x": torch.ones(1)}
     assert returned_apart(x, {}, 1.0, 0) == "`x` of chunk 0 came in one process only"
     assert returned_apart({}, x, 1.0, 0) == "`x` of chunk 0 came from the mesh only"
+
+
+def test_a_nan_in_an_output_is_a_difference_also_where_both_have_it():
+    """A pipeline that emits NaNs is verified by nobody."""
+    both = torch.tensor([float("nan"), 1.0])
+    assert difference(both, both) == INF
+    assert difference(both, both, equal_nan=True) == 0.0
