@@ -56,6 +56,11 @@ def main() -> int:
                     raise
                 if len(given) > 1 and given[0] == "diagnose" and not any(path[:1] == "-" for path in given):
                     return _diagnose(given[1:])
+                if given == ["--version"]:
+                    from ppwork.version import __version__
+
+                    sys.stdout.write(f"ppwork {__version__}\n")
+                    return 0
                 needs = f'the command line needs {error.name}: pip install "ppwork[run]", or your wheel'
                 sys.stderr.write(
                     f"{needs} with [run] behind its path; `ppwork diagnose PATH` works without\n"

@@ -85,7 +85,8 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verify: bool = False
     """Compare rank 0's outputs, and the tensors that the mesh returned, with the single-process reference."""
     strict: bool = False
-    """Let a run that ended well fail if it was odd, as by results that differ or chunks that did not come."""
+    """Let a run that ended well fail if it was odd, as by a cut that reset nothing or chunks that did
+    not come. Results of mesh ranks that differ fail it in any case."""
     keep_outputs: bool = False
     """Keep rank 0's outputs in its memory, and write them to the folder at the end: ``Run.outputs``."""
     tolerance: float = 1e-4

@@ -180,8 +180,8 @@ def _asked(
         bool,
         _of(
             CHECKS,
-            "Exit with 1 also if the run ended well and was odd: fewer chunks than --chunks, results that "
-            "differ on the mesh, a cut that reset nothing, a dead thread, a handle that nobody waited for.",
+            "Exit with 1 also if the run ended well and was odd: fewer chunks than --chunks, "
+            "a cut that reset nothing, a dead thread, a handle that nobody waited for.",
         ),
     ] = False,
     digests: Annotated[bool, _of(CHECKS, "Compare weights, inputs and results over the mesh.")] = False,

@@ -73,7 +73,9 @@ from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_HUNG, TORCHRUN_STOPPED
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord, first_cause, is_users
-from ppwork.records.notes import told_of_results
+from ppwork.records.files import read_json
+from ppwork.records.folder import REFUSED_FILE
+from ppwork.records.notes import told_of_results, why_not_reset
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
     NOTHING_RESET,
@@ -113,7 +115,11 @@ def diagnose(
     paths = [Path(path) for path in ([run] if isinstance(run, Path | str) else run)]
     try:
         gone = {path: "is not there" for path in paths if not path.exists()}
-        empty = {path: "is empty" for path in paths if path.is_dir() and not any(path.iterdir())}
+        empty = {
+            path: "is empty"
+            for path in paths
+            if path.is_dir() and all(each.name == REFUSED_FILE for each in path.iterdir())
+        }
         left = [path for path in paths if path not in gone and path not in empty]
         is_run = any((path / Plan.FILE_NAME).exists() for path in left)
     except OSError as error:  # of another user, or too long
@@ -121,9 +127,12 @@ def diagnose(
             f"{error.filename} cannot be read: {error.strerror}.",
             check_first="the path, and whose file it is",
         ) from error
+    if not left and paths[0] in empty and (refused := read_json(paths[0] / REFUSED_FILE, FailureRecord)):
+        what = f"No run began in {paths[0]}: its start was refused. {refused.what}"
+        return Diagnosis(paths[0], replace(refused, what=what), headline=what)
     if not left and paths[0] in empty:
         what = f"No run began in {paths[0]}: its start was refused, or not all ranks have joined yet."
-        check = "what the ranks said on the console; the folder is empty until all have joined"
+        check = "what the ranks said on the console; the folder has nothing of a run until all have joined"
         evidence = RunEvidence((paths[0],), Plan())  # of no rank
         return Diagnosis(paths[0], record_of(evidence, NOBODY, "NotBegun", what, check), headline=what)
     if not left:
@@ -287,7 +296,7 @@ def _of_no_chunk(evidence: RunEvidence, cause: FailureRecord) -> FailureRecord:
 
 
 def _beside(evidence: RunEvidence) -> tuple[str, ...]:
-    """Return a line about each thing that fails no run by itself."""
+    """Return a line about each thing that ends no run by itself."""
     ended = filter(None, [stream_ended(evidence.entries.get(STAGE0_RANK, []))])
     own = (*_odd_results(evidence), *_useless_cuts(evidence), *_let_go(evidence), *_dead_threads(evidence))
     return (*own, *ended)  # that it ended was mostly meant: a question, behind what is known
@@ -314,7 +323,7 @@ def _dead_threads(evidence: RunEvidence) -> tuple[str, ...]:
 
 
 def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
-    """Return a line about results of mesh ranks that were not the same, which fail no run."""
+    """Return a line about results of mesh ranks that were not the same, which end no run."""
     if not (odd := evidence.odd_results):
         return ()
     what = f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent"
@@ -338,10 +347,10 @@ def _let_go(evidence: RunEvidence) -> tuple[str, ...]:
 
 
 def _useless_cuts(evidence: RunEvidence) -> tuple[str, ...]:
-    """Return a line about cuts that came to a generator without ``reset_cache``: results may be wrong."""
+    """Return a line about cuts at which a generator or a loop reset nothing: results may be wrong."""
     if not (cuts := chunks_noted(evidence.entries, NOTHING_RESET)):
         return ()
-    return (f"At the cut of {named_chunks(cuts)} nothing was reset: the generator has no `reset_cache`",)
+    return (f"At the cut of {named_chunks(cuts)} {why_not_reset(of_loop=evidence.of_loop)}",)
 
 
 def _unread(evidence: RunEvidence) -> tuple[str, ...]:
@@ -611,9 +620,8 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
         last_lines = "\n".join(evidence.torchrun_text.strip().splitlines()[-5:])
         what = f"{ending} and no rank left a record.\n{last_lines}"
         cause = record_of(evidence, NOBODY, "TorchrunFailed", what, str(evidence.torchrun_log))
-    return Diagnosis(
-        evidence.run_dir, cause, headline=cause.what, seen=_beside(evidence), unknown=_unread(evidence)
-    )
+    seen = tuple(line for line in _beside(evidence) if not _is_told(line, cause, evidence))
+    return Diagnosis(evidence.run_dir, cause, headline=cause.what, seen=seen, unknown=_unread(evidence))
 
 
 def _without_summary(evidence: RunEvidence) -> FailureRecord:
@@ -634,9 +642,7 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
     # A loop of one's own emits nothing that is counted.
     count, planned = (evidence.summary or {}).get("chunks"), evidence.plan.chunks or 0
     of = f" of {planned}" if isinstance(count, int) and count < planned else ""
-    more = isinstance(count, int) and evidence.of_loop and count > planned > 0
     ended = f"the run emitted {count}{of} chunks" if count else "the run ended well"
-    ended += f"; its plan has chunks={planned}" if more else ""
     if dropped := (evidence.summary or {}).get("dropped_chunks"):
         ended += f"; a flush made {named_chunks(dropped)} stale"
     left = {e.chunk_index for e in evidence.entries.get(STAGE0_RANK, []) if e.name == "envelope.send"}
@@ -655,7 +661,7 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
         headline=headline,
         seen=seen,
         unknown=() if is_alone else (NOT_COMPARED,),
-        is_odd=bool(seen or of or more or is_empty),
+        is_odd=bool(seen or of or is_empty),
     )
 
 

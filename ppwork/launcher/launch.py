@@ -34,8 +34,9 @@ from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.files import read_json
 from ppwork.records.folder import free_mb, refuse_taken, run_folder
 from ppwork.records.hosts import HostsRecord
-from ppwork.records.notes import queues_of
+from ppwork.records.notes import odd_results, queues_of
 from ppwork.records.run import (
+    CHECK_RESULTS,
     OUTPUTS_FILE,
     RETURNED_DIFFERS,
     RETURNED_FILE,
@@ -222,12 +223,17 @@ def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed |
 
 
 def _odd(run: Run) -> RunFailed | None:
-    """Return the failure of a run that ended well and was odd, if its plan is strict or no chunk came."""
+    """Return the failure of a run that came to its end: no chunk, results that differ, or odd and strict."""
     is_empty = run.summary.get("chunks") == 0 and not run.summary.get("dropped_chunks")
-    if not (run.plan.strict or is_empty) or not (found := diagnose(run.run_dir, run.exit_code)).is_odd:
+    if (
+        not (run.plan.strict or is_empty or odd_results(run.summary))
+        or not (found := diagnose(run.run_dir, run.exit_code)).is_odd
+    ):
         return None
     if is_empty:
         return RunFailed(found.story, check_first="what encode returned for chunk 0")
+    if odd_results(run.summary):
+        return RunFailed(found.story, check_first=CHECK_RESULTS)
     what = f"The run ended well and was odd, and its plan is strict.\n{found.story}"
     return RunFailed(what, check_first="without `strict` it ends well, and says the same")
 

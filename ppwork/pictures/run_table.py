@@ -15,7 +15,7 @@ from ppwork.errors import named_chunks
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.notes import odd_results, told_of_results, useless_cuts
+from ppwork.records.notes import odd_results, told_of_results, useless_cuts, why_not_reset
 from ppwork.records.run import STREAM_ENDED, Run
 from ppwork.records.threads import dead_threads
 
@@ -151,7 +151,8 @@ def _warnings(finished: Run) -> list[tuple[str, str]]:
             ("results", f"of {named_chunks(odd)} differed on the mesh; the leader's were sent; {told}")
         )
     if cuts := useless_cuts(summary):
-        rows.append(("cuts", f"at {named_chunks(cuts)} nothing was reset: the generator has no reset_cache"))
+        why = why_not_reset(of_loop=not finished.plan.stage1)
+        rows.append(("cuts", f"at {named_chunks(cuts)} {why}"))
     for rank in range(finished.plan.world_size):
         rows += [("lost", f"on rank {rank} {thread}") for thread in dead_threads(finished.run_dir, rank)]
     return rows

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ppwork.errors import listed, named_ranks, ranks_by_value
-from ppwork.records.ledger import ON_DEFAULT, CollectiveCall
+from ppwork.records.ledger import COMPARE, ON_DEFAULT, CollectiveCall
 
 Calls = Mapping[int, Sequence[CollectiveCall]]
 """By rank, the calls of one chunk, in order; the last is the call that the rank is about to make."""
@@ -104,7 +104,8 @@ def _sentence(calls: Mapping[int, CollectiveCall], sides: Sequence[Sequence[int]
     in_one_place = in_one_chunk and len({call.count for call in every if call.operation}) == 1
     in_one_place = in_one_place and all(call.operation for call in every)
     if in_one_chunk:
-        at = f" {f'at collective {every[0].count} of' if in_one_place else 'in'} chunk {every[0].chunk_index}"
+        place = f"at {_noun(every)} {every[0].count} of" if in_one_place else "in"
+        at = f" {place} chunk {every[0].chunk_index}"
     parts = []
     for side in sides:
         call = calls[side[0]]
@@ -118,6 +119,10 @@ def _sentence(calls: Mapping[int, CollectiveCall], sides: Sequence[Sequence[int]
         last = "" if call.operation else "the last at "
         parts.append(f"{named_ranks(side)} {said}" + (f" ({last}{places})" if places and call.count else ""))
     return f"{at}: {', '.join(parts)}."
+
+
+def _noun(calls: Iterable[CollectiveCall]) -> str:
+    return "call" if any(call.operation.startswith(COMPARE) for call in calls) else "collective"
 
 
 def _list(side: Sequence[int], calls: Sequence[CollectiveCall], place: int, above: int) -> str:
@@ -148,6 +153,8 @@ def _check_first(calls: Iterable[CollectiveCall]) -> str:
     if len({(call.chunk_index, call.count, bool(call.operation)) for call in calls}) > 1:
         return "is a collective behind a flag or a condition that only one rank knows?"
     operations = {_TENSOR.sub("", call.operation) for call in calls}
+    if all(operation.startswith(COMPARE) for operation in operations):
+        return "is it loaded, reset and updated alike on these ranks? also before this chunk"
     if len({_ROOT.sub("", operation) for operation in operations}) == 1 < len(operations):
         return (
             "which rank gives, or takes? `src` and `dst` count in the job, `group_src` and `group_dst` in the"

@@ -14,6 +14,10 @@ MIN_FREE_MB = 64.0
 """MB of 1e6 bytes; a run folder on a disk with less is refused: spans, logs and a small video take some."""
 
 
+REFUSED_FILE = "refused.json"
+"""Alone in the folder of a run that never began: why not, as rank 0 saw it. The next start may use it."""
+
+
 def new_run_dir(out: Path | str | None, option: str = "--out", beside: Collection[str] = ()) -> Path:
     """Make the run folder; accept an existing folder only if it is empty.
 

@@ -37,6 +37,8 @@ _MAGIC = b"led5"
 _SIZE = _HEAD.size + LINES * _LINE.size
 
 
+COMPARE = "compare "
+"""What a record begins with that is no collective: tensors that a loop holds against the other ranks'."""
 ON_DEFAULT = "on the default group"
 """Suffix of an operation that is on the job's own default group, and not on the mesh's."""
 

@@ -1,4 +1,4 @@
-"""What a run has noted of itself that fails nothing, as it is read back: odd results, cuts, full queues."""
+"""What a run has noted of itself and went on, as it is read back: odd results, cuts, full queues."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ def odd_results(summary: Mapping[str, object]) -> list[int]:
 def useless_cuts(summary: Mapping[str, object]) -> list[int]:
     """Return the chunks that came with a cut but reset nothing, according to a summary."""
     return _chunks_in(summary, NOTHING_RESET)
+
+
+def why_not_reset(*, of_loop: bool) -> str:
+    """Say why nothing may have been reset at a cut: of stages it is known."""
+    if of_loop:
+        return "the loop of a mesh rank did not read `chunk.plan.reset_cache`: was its cache not reset?"
+    return "nothing was reset: the generator has no `reset_cache`"
 
 
 def told_of_results(entries_by_rank: Mapping[int, Sequence[Entry]]) -> str:

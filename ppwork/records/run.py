@@ -30,9 +30,13 @@ RETURNED_DIFFERS = "returned_differs"
 """Key of a summary: a sentence about the first returned tensor that differs from its reference."""
 ODD_RESULTS = "results_differ"
 """Key of a summary: the chunks for which mesh ranks returned different results."""
+CHECK_RESULTS = (
+    "which rank is right is not known: what does each of them return there? A rank whose tensors are its own "
+    "returns none, `{}`"
+)
 NOTHING_RESET = "cuts_without_reset"
-"""Key of a summary: the chunks that came with a cut to a generator without ``reset_cache``. A mesh rank has
-an instant of this name at each."""
+"""Key of a summary: the chunks whose cut came to a generator without ``reset_cache``, or to a loop that did
+not ask for it. A mesh rank has an instant of this name at each."""
 STREAM_ENDED = "stream_ended"
 """Key of a summary: the line about a stream that ``encode`` has ended, maybe by a forgotten ``return``. Rank
 0 records an instant of this name, with this text."""

@@ -186,6 +186,26 @@ class MeshPlane(PPControlPlane):
         self._returned(None)
         return result.ids
 
+    def compare(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Compare tensors that every mesh rank must hold alike, such as counts, a cache, a random state.
+
+        A wrong share of a sum is the same wrong sum on all ranks, so their answers do not show it. Every mesh
+        rank calls this in the same place, between a chunk's arrival and its ``reply``. Nothing is sent: ranks
+        of one host compare digests of all bytes through the run's folder. Without ``run_dir`` nothing is
+        compared, nor with ``compare_collectives=0``.
+
+        Args:
+            tensors: By name, dense; one on a GPU is copied to the host first, which waits for the GPU.
+
+        Raises:
+            LocalProtocolError: Another mesh rank holds another tensor (the later rank; names both, with
+                chunk, line and tensor), or no chunk waits for its answer (this mesh rank).
+        """
+        self._check_in_hand("compare")
+        check_by_name(tensors)
+        if self.watch is not None:
+            self.watch.compare(tensors)
+
     def _checked(self, result: PPResult, *, copy: bool) -> PPResult:  # noqa: ARG002  for who sends it
         """Return an answer as it will be sent, if that is this rank's role; refuse what cannot be."""
         return result

@@ -70,6 +70,9 @@ class Watch(Protocol):
     def answered(self, tensors: Mapping[str, object]) -> None:
         """``reply`` was called with these tensors."""
 
+    def compare(self, tensors: Mapping[str, Any]) -> None:
+        """``compare`` was called with these tensors."""
+
 
 @dataclass
 class Timed:

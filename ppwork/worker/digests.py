@@ -137,16 +137,17 @@ def _as_sent(metadata: Mapping[str, Any]) -> bytes:
 
 
 def look_at_results(groups: Groups, ids: Ids, result: Result, recorder: Recorder) -> None:
-    """Warn if mesh ranks return different tensors for a chunk; nothing is refused.
+    """Warn if mesh ranks return different tensors for a chunk, which fails the run at its end.
 
-    The leader's result is sent, so an error on another rank would not show. This runs on the CPU, in chunks
+    The leader's result is sent, so an error on another rank would not show. A rank that returns no tensors is
+    not compared. This runs on the CPU, in chunks
     that are compared anyway, and for tensors of at most ``LOOKED_AT_BYTES``; ``digests`` compares all.
 
     Collective, Blocks: As ``_differences``.
     """
     plain = {name: tensor for name, tensor in result.tensors.items() if type(tensor) is torch.Tensor}
     small = {name: tensor for name, tensor in plain.items() if tensor.nbytes <= LOOKED_AT_BYTES}
-    if differences := _differences(groups, small):
+    if differences := _differences(groups, small, or_none=True):
         said = "; ".join(differences)
         recorder.instant(RESULTS_DIFFER, ids=ids.where(), text=said)
         log.warning("results of chunk %d: %s; the leader's are sent", ids.chunk_index, said)
@@ -228,8 +229,10 @@ def _compare(groups: Groups, ids: Ids, what: str, tensors: Mapping[str, torch.Te
         raise error
 
 
-def _differences(groups: Groups, tensors: Mapping[str, torch.Tensor]) -> list[str]:
+def _differences(groups: Groups, tensors: Mapping[str, torch.Tensor], *, or_none: bool = False) -> list[str]:
     """Say which mesh ranks hold different tensors; every mesh rank returns the same.
+
+    ``or_none``: a rank may hold none.
 
     Collective:
         ``tp_pg``, all mesh ranks: an exchange of ``WHOLE``, and if that differs one of the tensors' digests.
@@ -239,12 +242,16 @@ def _differences(groups: Groups, tensors: Mapping[str, torch.Tensor]) -> list[st
     """
     sums = b"".join(summed(name, tensor) for name, tensor in sorted(tensors.items()))
     whole = exchange(groups, WHOLE.pack(len(tensors), zlib.crc32(sums)))
-    if len(set(whole)) == 1:
-        return []
     counts = [WHOLE.unpack(raw)[0] for raw in whole]
-    if len(set(counts)) > 1:
+    those = [index for index, count in enumerate(counts) if count or not or_none]
+    if len({whole[index] for index in those}) <= 1:
+        return []
+    if len({counts[index] for index in those}) > 1:
         return [f"the mesh ranks had {counts} tensors"]
-    return differing_tensors(exchange(groups, sums), groups.topology.mesh_ranks)
+    every = exchange(groups, sums.ljust(max(counts) * SUM.size, b"\0"))
+    return differing_tensors(
+        [every[index] for index in those], [groups.topology.mesh_ranks[i] for i in those]
+    )
 
 
 def summed(name: str, tensor: torch.Tensor) -> bytes:

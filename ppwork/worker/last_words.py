@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shlex
 import threading
 import time
@@ -116,6 +117,8 @@ class FailureWriter:
                 log.error("rank %d %s%s", self._rank, _ending(record), at, exc_info=error)
             else:  # Python shows the exception on the console when it goes on from here
                 self._point_at(record)
+            if not (has_log or record.symptom):
+                tell_torchrun("\n".join(self._in_short(record)))
             self.also()
         finally:
             self._lock.release()
@@ -134,17 +137,20 @@ class FailureWriter:
             cause = first_cause([record, *filter(None, written)]) or record
             if cause is not record and not (waited and cause.symptom):
                 return
-        error = f"{record.error_type}: {record.what.partition(chr(10))[0]}".rstrip(".: ")
-        at = f", at {record.source}" if record.source and record.source not in record.what else ""
-        folder = shlex.quote(str(self.run_dir))
-        if record.between:  # the rank that noticed is no more to blame
-            log.error("%s\n  all of it: ppwork diagnose %s", record.what, folder)
-            return
-        how = f"rank {self._rank} {_ending(record)}"
+        how = ""
         if record.error_type == PeerLostError.__name__ and not crashed and (gone := self._gone_ranks()):
             left = "is gone and left no record" if len(gone) == 1 else "are gone and left no records"
             how = f"{named_ranks(gone)} {left} (killed, or `os._exit`?); rank {self._rank} lost it"
-        log.error("%s: %s%s\n  all of it: ppwork diagnose %s", how, error, at, folder)
+        log.error("%s\n%s", *self._in_short(record, how))
+
+    def _in_short(self, record: FailureRecord, how: str = "") -> tuple[str, str]:
+        """Return what failed, and how to read the rest."""
+        rest = f"  all of it: ppwork diagnose {shlex.quote(str(self.run_dir))}"
+        if record.between:  # the rank that noticed is no more to blame
+            return record.what, rest
+        error = f"{record.error_type}: {record.what.partition(chr(10))[0]}".rstrip(".: ")
+        at = f", at {record.source}" if record.source and record.source not in record.what else ""
+        return f"{how or f'rank {self._rank} {_ending(record)}'}: {error}{at}", rest
 
     def _gone_ranks(self) -> list[int]:
         """Return the ranks of this host that died; their connections close a little before."""
@@ -161,6 +167,19 @@ class FailureWriter:
         silent = stay(self.exit_barrier, partial(read_pulse, self.run_dir), until_s)
         if silent:
             log.info("left while %s had not spoken", named_ranks(silent))
+
+
+def tell_torchrun(said: str) -> None:
+    """Let torchrun's closing report, the last thing on its console, repeat what this rank said.
+
+    A rank that ended because of another one says nothing: torchrun takes the earliest as the root cause.
+    """
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
+    if path and not Path(path).exists():
+        # torchrun counts whole seconds: a peer that ends in the same one must not count as the earliest.
+        extra = {"py_callstack": said, "timestamp": str(int(time.time()) - 1)}
+        with contextlib.suppress(OSError):
+            Path(path).write_bytes(msgspec.json.encode({"message": {"message": said, "extraInfo": extra}}))
 
 
 def _ending(record: FailureRecord) -> str:

@@ -161,6 +161,12 @@ class SharedCalls:
         self._site = lines_from(function.f_back)
         self._show(text)
 
+    def state(self, operation: str) -> None:
+        """Compare what this rank holds with the other ranks, as a call of this name; raises as ``call``."""
+        self._count += 1
+        self._site = lines_from(sys._getframe(1))
+        self._show(packed(operation))
+
     def _show(self, text: bytes, returned: bytes = NOTHING) -> dict[int, str]:
         self._number += 1
         if (site := self._sites.get(self._site)) is None:

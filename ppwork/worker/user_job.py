@@ -13,12 +13,13 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -29,11 +30,12 @@ from ppwork.protocol.parity import THREADS_VARIABLE
 from ppwork.protocol.topology import STAGE0_RANK, Role
 from ppwork.records import last_stacks
 from ppwork.records.clocks import host_of, whose_clock
-from ppwork.records.failure import failure_file, is_users
+from ppwork.records.failure import failure_file, is_users, record_of
+from ppwork.records.files import write_whole
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
-from ppwork.records.folder import new_run_dir
+from ppwork.records.folder import REFUSED_FILE, new_run_dir
 from ppwork.records.pulse import Pulse, pulse_file
-from ppwork.records.run import QUEUE, SUMMARY_FILE, Run, mesh_notes
+from ppwork.records.run import CHECK_RESULTS, ODD_RESULTS, QUEUE, SUMMARY_FILE, Run, mesh_notes
 from ppwork.records.spans import HANDLE_LET_GO, Entry, Instant, Recorder, read_entries, span_file
 from ppwork.records.threads import written_down
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
@@ -46,7 +48,7 @@ from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
 from ppwork.worker.collectives import TPGroup, peer_of
 from ppwork.worker.contract import figures_of, optional
 from ppwork.worker.exit_barrier import exit_barrier_of
-from ppwork.worker.last_words import FailureWriter, write_flight
+from ppwork.worker.last_words import FailureWriter, tell_torchrun, write_flight
 from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop
 from ppwork.worker.orphan import die_with_torchrun
 from ppwork.worker.stage_code import StageCode
@@ -117,11 +119,10 @@ def join(
             yield plane
         return
     rank, folder = membership.rank, Path(run_dir).absolute()
-    if rank == STAGE0_RANK:
-        new_run_dir(folder, "run_dir")
     os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
-    groups = join_groups(plan, membership, mesh, run_dir="given")
-    clocks, recorder, pulse = _begin_records(folder, plan, groups)
+    with _refusal_kept(folder) if rank == STAGE0_RANK else nullcontext():
+        groups = join_groups(plan, membership, mesh, run_dir="given")
+        clocks, recorder, pulse = _begin_records(folder, plan, groups)
     if membership.job_rank != rank:
         log.info(
             "rank %d of the job is rank %d (%s) of %s", membership.job_rank, rank, groups.role, folder.name
@@ -155,6 +156,24 @@ def join(
             words.stay_for_peers()
 
 
+def _new_folder(folder: Path) -> Path:
+    return new_run_dir(folder, "run_dir", beside=(REFUSED_FILE,))
+
+
+@contextmanager
+def _refusal_kept(folder: Path) -> Iterator[None]:
+    """Make the folder; if the body's start is refused, write down there why: the console alone had it."""
+    _new_folder(folder)
+    try:
+        yield
+    except PPWorkError as error:
+        with suppress(OSError):  # the start's own error is the one to report
+            if all(each.name == REFUSED_FILE for each in folder.iterdir()):
+                write_whole(folder / REFUSED_FILE, msgspec.json.encode(record_of(error, STAGE0_RANK, {})))
+        raise
+    _remove(folder / REFUSED_FILE)
+
+
 def _told(groups: Groups) -> Groups:
     log.log(logging.WARNING if groups.rank == STAGE0_RANK else logging.DEBUG, NO_FOLDER)
     return groups
@@ -173,6 +192,7 @@ def _in_one_write(kind: type[BaseException], error: BaseException, trace: Traceb
     try:
         if isinstance(error, PlanError | ParityError | LocalProtocolError):  # the message says everything
             text.write(_below_users_line(error, message_of(error)))
+            tell_torchrun(message_of(error))
         else:
             sys.__excepthook__(kind, error, trace)
     finally:
@@ -204,14 +224,20 @@ def _sum_up(plan: Plan, folder: Path, groups: Groups, kept: Kept) -> None:
     mesh = {rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}
     if notes := mesh_notes(mesh):
         Run(folder, None).complete(notes)
-    if plan.strict or of_loop:
-        _refuse_odd(plan, folder, notes if plan.strict else {}, mesh if plan.strict else {})
+    if not plan.strict:
+        notes, mesh = {key: chunks for key, chunks in notes.items() if key == ODD_RESULTS}, {}
+    _refuse_odd(plan, folder, notes, mesh, of_loop=of_loop)
 
 
 def _refuse_odd(
-    plan: Plan, folder: Path, notes: Mapping[str, Sequence[int]], mesh: Mapping[int, Sequence[Entry]]
+    plan: Plan,
+    folder: Path,
+    notes: Mapping[str, Sequence[int]],
+    mesh: Mapping[int, Sequence[Entry]],
+    *,
+    of_loop: bool,
 ) -> None:
-    """Let a run that ended well fail if it was odd (rank 0), a loop's by its number of chunks alone.
+    """Let a run that ended well fail if it was odd (rank 0).
 
     Raises:
         LocalProtocolError: It was: what mesh ranks have noted, and another number of chunks than planned.
@@ -224,14 +250,16 @@ def _refuse_odd(
         if isinstance(entry, Instant) and entry.name == HANDLE_LET_GO
     )
     ended = sum(entry.name in ("emit", "drop") for entry in read_entries(folder, STAGE0_RANK))
-    if plan.chunks not in (None, ended):
+    if (plan.strict or of_loop) and plan.chunks not in (None, ended):
         odd.append(f"{ended} chunks, and the plan has chunks={plan.chunks}")
     if odd:
         raise LocalProtocolError(
             f"The run ended well and was odd{', and its plan is strict' * plan.strict}: {'; '.join(odd)}.",
             where={"rank": STAGE0_RANK, "role": str(Role.STAGE0)},
-            check_first="without `strict` it ends as well, and `ppwork diagnose` says more of each"
+            check_first="`ppwork diagnose` says more of each"
             if plan.strict
+            else CHECK_RESULTS
+            if notes
             else "does the loop end early? one that does not know its number has no `chunks` in its plan",
         )
 
@@ -250,9 +278,9 @@ def _begin_records(folder: Path, plan: Plan, groups: Groups) -> tuple[list[str],
     rank, problem = groups.rank, ""
     with ExitStack() as undo:
         undo.push(partial(_let_go, groups))
-        if rank == STAGE0_RANK:  # only now: a refused start leaves the folder as it was
+        if rank == STAGE0_RANK:  # only now: the next start may use the folder of a refused one
             try:
-                plan.save(new_run_dir(folder, "run_dir"))
+                plan.save(_new_folder(folder))
                 undo.callback(_remove, folder / Plan.FILE_NAME)
             except (PlanError, OSError) as error:
                 problem = _unwritten(rank, folder, error)
@@ -319,7 +347,7 @@ def _make_folder_of_host(folder: Path, plan: Plan, groups: Groups, hosts: list[s
     problem = ""
     if written != shown and rank == hosts.index(hosts[rank]):
         try:
-            plan.save(new_run_dir(folder, "run_dir"))
+            plan.save(_new_folder(folder))
         except PlanError as error:
             problem = f"{error.what} That is on {hosts[rank]}, where rank {rank} runs."
         except OSError as error:

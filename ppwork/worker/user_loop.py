@@ -16,32 +16,52 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
-from ppwork.errors import PPWorkError
-from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
+import msgspec
+
+from ppwork.errors import LocalProtocolError, PPWorkError
+from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.session import Session
-from ppwork.records.run import OUTPUTS_FILE
+from ppwork.protocol.topology import STAGE0_RANK, Role
+from ppwork.records.ledger import COMPARE
+from ppwork.records.run import NOTHING_RESET, OUTPUTS_FILE
 from ppwork.records.spans import STAGE1_MS, Recorder, WhichChunk
 from ppwork.runtime import Groups, MeshPlane, PPControlPlane
+from ppwork.runtime.tensors import digest_of
 from ppwork.worker import progress
 from ppwork.worker.backend_wait import tell_of_handles
 from ppwork.worker.collectives import guard_loop, heed, install, keep
 from ppwork.worker.contract import Kinds, name_what_came
-from ppwork.worker.digests import sampled, tell_apart
+from ppwork.worker.digests import in_words, sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls
 from ppwork.worker.summary import Kept
 from ppwork.worker.tally import NO_RESULT
+
+if TYPE_CHECKING:
+    import torch
 
 log = logging.getLogger(__name__)
 
 WAITS = ("receive_result", "await_result", "shutdown")
 """Calls of rank 0 that wait for the mesh's next message."""
+UNASKED = "chunk %d came with a cut, and the loop did not read `chunk.plan.reset_cache`: was nothing reset?"
 UNRELEASED = (
     "`%s` was called without `release_result` for chunk %d: that may have held the next result back, and "
     "hides its decode from records; call `plane.release_result()` after each decode (said once)"
 )
 _LATER = "`ppwork diagnose` on the run folder tells of later chunks"
+
+
+class CutPlan(ChunkPlan, frozen=True):
+    """The plan of a chunk with a cut, which notes that the loop asks for it."""
+
+    asked: list[str] = []  # noqa: RUF012  msgspec copies it
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401  any attribute
+        if name == "reset_cache":
+            self.asked.append(name)
+        return super().__getattribute__(name)
 
 
 class UserLoop:
@@ -85,6 +105,9 @@ class UserLoop:
         self._told = False
         """Whether the log has said that ``release_result`` is not called."""
         self._chunks: deque[Ids] = deque()
+        self._cuts: dict[int, list[str]] = {}
+        """On a mesh rank, by chunk with a cut: empty while the loop has not asked for the cut."""
+        self._told_of_cut = False
         self._last: WhichChunk | None = None
         """On rank 0: the chunk that it sent or received last, or after its decode the next one to send."""
         self._came: dict[str, tuple[str, ...]] = {}
@@ -140,27 +163,43 @@ class UserLoop:
         """Take a sample of the tensors given to ``reply``, to compare it with the other mesh ranks'."""
         self._digest = NO_RESULT if self.calls is None else sampled(tensors)
 
+    def compare(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Compare what this mesh rank holds with the other mesh ranks of its host.
+
+        Raises:
+            LocalProtocolError: Another one holds another tensor (this rank).
+        """
+        if self.calls is not None:
+            for name, tensor in tensors.items():
+                kind = in_words(tensor.dtype, tensor.shape)
+                self.calls.state(f"{COMPARE}{name!r} {kind} with digest {digest_of(tensor):08x}")
+
     def called(self, call: str) -> None:
         """Record the loop's work since the plane's last call.
 
         Raises:
-            LocalProtocolError: The chunk ends with other collectives than on another mesh rank (this rank).
+            LocalProtocolError: The chunk ends with other collectives than on another mesh rank (this rank),
+                or the loop is about to send more chunks than its plan has (rank 0).
         """
+        if call == "send" and self._planned is not None and self._next_chunk == self._planned:
+            raise LocalProtocolError(
+                f"A chunk more than the {self._planned} of the plan was about to leave.",
+                where={"rank": STAGE0_RANK, "role": str(Role.STAGE0), "chunk_index": self._planned},
+                check_first="`Plan(chunks=...)`: a loop that does not know its number has none in its plan",
+            )
         heed()
         self._guard(None)  # the plane's own calls use its own groups
         if call in ("shutdown", "acknowledge"):  # from here on the job may do as it likes
             keep(None)
-        if call == "shutdown" and self._sent is not None:
-            count = self._sent.next_ids(PPAction.INFER).chunk_index
-            if self._planned not in (None, count):
-                log.warning("the loop sent %d chunks; its plan has chunks=%d", count, self._planned)
+        if call == "shutdown" and self._planned not in (None, self._next_chunk):
+            log.warning("the loop sent %d chunks; its plan has chunks=%d", self._next_chunk, self._planned)
         if call == "reply":
             return  # it calls ``computed``, which ends the chunk
         now_ns = time.monotonic_ns()
         if self._sent is not None:
             progress.leave(None)
             if call == "release_result":
-                self._last = {"chunk_index": self._sent.next_ids(PPAction.INFER).chunk_index}
+                self._last = {"chunk_index": self._next_chunk}
         if call == "send":
             self._encoded = self._since_ns, now_ns
         elif self._held is not None:
@@ -189,6 +228,10 @@ class UserLoop:
                 self.kept[OUTPUTS_FILE][message.ids.chunk_index] = only
         elif message is not None and message.action is PPAction.INFER:
             self._chunks.append(message.ids)
+            if (plan := message.plan) is not None and plan.reset_cache:
+                noting = CutPlan(*msgspec.structs.astuple(plan))
+                self._cuts[message.ids.chunk_index] = noting.asked
+                msgspec.structs.force_setattr(message, "plan", noting)
             if len(self._chunks) == 1:
                 self._begin_chunk()
         if self._sent is not None:
@@ -199,6 +242,10 @@ class UserLoop:
         elif self._chunks:
             self._guard(self._chunks[0].where())
         self._since_ns = time.monotonic_ns()
+
+    @property
+    def _next_chunk(self) -> int:
+        return -1 if self._sent is None else self._sent.next_ids(PPAction.INFER).chunk_index
 
     def _guard(self, which: WhichChunk | None) -> None:
         if self._guarded is not None:
@@ -218,6 +265,10 @@ class UserLoop:
             digest, self._digest = self._digest, NO_RESULT
             if odd := self.calls.end(*digest):
                 tell_apart(self.calls, ids, odd, self._recorder, _LATER)
+        if self._cuts.pop(ids.chunk_index, None) == []:
+            self._recorder.instant(NOTHING_RESET, ids=ids.where())
+            log.log(logging.DEBUG if self._told_of_cut else logging.WARNING, UNASKED, ids.chunk_index)
+            self._told_of_cut = True
         tell_of_handles(ids, self._recorder)
         if self._chunks:  # the loop has received ahead
             self._begin_chunk()

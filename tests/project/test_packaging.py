@@ -122,6 +122,7 @@ def test_a_program_of_ones_own_needs_torch_numpy_msgspec_and_psutil_only(tmp_pat
         (["diagnose", "--json", "run"], 2, 'pip install "ppwork[run]"'),
         (["diagnose", "nowhere"], 2, "it is not there"),
         (["diagnose", "run"], 0, "Nothing failed"),
+        (["--version"], 0, f"ppwork {PROJECT['project']['version']}"),
     ]:
         answer = subprocess.run(
             [sys.executable, "-m", "ppwork", *command],

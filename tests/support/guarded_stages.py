@@ -72,6 +72,14 @@ class Drifts(Scaler):
         return {**result, "small": result["small"] + odd}
 
 
+class Keeps(Scaler):
+    """The followers return nothing: the leader's result is the one that is sent."""
+
+    def step(self, tensors, step_index, num_steps):
+        result = super().step(tensors, step_index, num_steps)
+        return {} if self.tp.group_rank else result
+
+
 class Reshapes(Scaler):
     """One rank returns a tensor in another shape, from a chunk on."""
 

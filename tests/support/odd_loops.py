@@ -1,5 +1,6 @@
 """A loop of one's own whose mesh ranks make other sums in chunk 3: ``odd_loops.py CASE RUN_DIR COMPARE``.
 
+In some cases it is odd in another way: its answers, its number of chunks, a cut, or what its ranks hold.
 With a fourth argument, a file, the job has a default group of its own. A case may begin with ``strict``.
 """
 
@@ -17,22 +18,42 @@ CHUNKS, DRIFTED = 6, 4
 """Of ``follower stays``: the chunk of which the follower answers something else."""
 
 
-def drive(plane):
+CUTS = (2, 4)
+"""Of ``cuts ...``: the chunks that come with one."""
+WITHOUT_SUMS = (
+    "none",
+    "one too few",
+    "one too many",
+    "cuts unasked",
+    "cuts asked",
+    "holds the same",
+    "holds another",
+)
+
+
+def drive(plane, case):
     """Two chunks ahead, and the decode after the send."""
+    count = CHUNKS + (case == "one too many")
+    cuts = CUTS if case.startswith("cuts") else ()
     for k in range(2):
         plane.send({"x": torch.full((3,), float(k))})
-    for k in range(CHUNKS):
+    for k in range(count):
         _, good = plane.receive_result()
         assert good
-        if k + 2 < CHUNKS:
-            plane.send({"x": torch.full((3,), float(k + 2))})
+        if k + 2 < count:
+            plane.send({"x": torch.full((3,), float(k + 2))}, hard_cut=k + 2 in cuts)
     plane.shutdown()
 
 
 def serve(plane, case):
     group = plane.groups["tp_pg"]
     for chunk in plane.chunks():
-        if case not in ("none", "one too few"):
+        if case == "cuts asked":
+            assert chunk.plan.reset_cache == (chunk.ids.chunk_index in CUTS)
+        if case.startswith("holds"):
+            other = case == "holds another" and (chunk.ids.chunk_index, plane.rank) == (DRIFTED, 2)
+            plane.compare({"seen": torch.arange(4), "counts": torch.full((2, 3), float(other))})  # HELD
+        if case not in WITHOUT_SUMS:
             all_reduce = partial(dist.all_reduce, group=group)
             odd_sums(case, chunk.ids.chunk_index, group, all_reduce)
         drifts = case == "follower stays" and chunk.ids.chunk_index == DRIFTED and dist.get_rank(group) == 1
@@ -58,6 +79,6 @@ if __name__ == "__main__":
     )
     with join(plan, run_dir=run_dir) as plane:
         if isinstance(plane, Stage0Plane):
-            drive(plane)
+            drive(plane, case)
         else:
             serve(plane, case)

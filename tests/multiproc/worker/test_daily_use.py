@@ -116,7 +116,7 @@ def test_a_cut_that_reaches_a_generator_without_reset_cache_is_told(run, tmp_pat
     """Its results may be wrong, and one process computes the same wrong ones."""
     cut = pp.launch(run.plan.replace(hard_cuts=(1, 3), keep_outputs=False), out=tmp_path / "cut")
     assert cut.summary["cuts_without_reset"] == [1, 3]
-    text = "at chunks 1 and 3 nothing was reset: the generator has no reset_cache"
+    text = "at chunks 1 and 3 nothing was reset: the generator has no `reset_cache`"
     assert dict(rows_of(cut))["cuts"] == text
     assert "At the cut of chunks 1 and 3 nothing was reset" in pp.diagnose(cut).text
     for rank in run.plan.topology.mesh_ranks:

@@ -262,19 +262,31 @@ def test_a_result_that_one_mesh_rank_has_otherwise_is_named_before_it_leaves(tmp
     assert [e.chunk_index for e in run.entries(1) if e.name == "result.send"] == [0]
 
 
-def test_without_digests_results_that_differ_are_told_in_every_chunk_and_the_run_goes_on(tmp_path):
+def test_without_digests_results_that_differ_are_told_in_every_chunk_and_fail_the_run_at_its_end(tmp_path):
     """In a first chunk by an exchange, which names rank and tensor; in a later one by a sample."""
-    run = pp.launch(toy(verify=False, stage1="guarded_stages:Drifts"), out=tmp_path / "run")
+    run = pp.launch(toy(verify=False, stage1="guarded_stages:Drifts"), out=tmp_path / "run", check=False)
+    assert run.exit_code == 0  # no rank failed
+    assert run.failure.what.startswith("Mesh ranks returned different results in chunks 1 and 4")
+    assert "returns none, `{}`" in run.failure.check_first
     assert run.summary["results_differ"] == [1, 4]
     assert "of chunks 1 and 4 differed on the mesh; the leader's were sent" in dict(rows_of(run))["results"]
     found = pp.diagnose(run)
-    assert found.cause is None
+    assert found.cause.rank == -1  # nobody failed
     told = "Mesh ranks returned different results in chunks 1 and 4: the leader's were sent"
     assert found.text.startswith(told)
+    assert found.text.count(told) == 1
     logs = [log_file(run.run_dir, rank).read_text() for rank in run.plan.topology.mesh_ranks]
     told = "results of chunk 1: ranks 1 and 2 differ in 'small'; the leader's are sent"
     assert all(told in log for log in logs)
     assert any("results of chunk 4 differ: a sample of what rank" in log for log in logs)
+
+
+def test_followers_that_return_nothing_are_not_compared_in_a_first_chunk_nor_in_a_late_one(tmp_path):
+    """What is a rank's own has no place in a comparison, and the run ends well."""
+    run = pp.launch(toy(verify=True, mesh_size=3, stage1="guarded_stages:Keeps"), out=tmp_path / "run")
+    assert "results_differ" not in run.summary
+    assert "max_abs_diff" in run.summary
+    assert pp.diagnose(run).cause is None
 
 
 @pytest.mark.parametrize(
@@ -288,12 +300,13 @@ def test_without_digests_results_that_differ_are_told_in_every_chunk_and_the_run
 def test_a_result_of_another_shape_is_named_with_rank_tensor_and_both_shapes(tmp_path, at, said):
     """Only the logs had them, and nobody reads the logs of a run that went well."""
     plan = toy(verify=False, stage1="guarded_stages:Reshapes", options={"at": at})
-    run = pp.launch(plan, out=tmp_path / "run")
+    run = pp.launch(plan, out=tmp_path / "run", check=False)
+    assert run.failure is not None
     assert run.summary["results_differ"] == [*range(at, 6)]
     told = f"the leader's were sent; of chunk {at}, {said}"
     assert told in dict(rows_of(run))["results"]
     found = pp.diagnose(run)
-    assert found.cause is None
+    assert found.cause.rank == -1
     assert f"{told}. All that differs: the logs of the mesh ranks" in found.text
     assert said in "".join(log_file(run.run_dir, rank).read_text() for rank in (1, 2))
 

@@ -80,7 +80,11 @@ def test_a_folder_that_is_taken_on_another_host_is_refused_on_every_rank(tmp_pat
     told = re.findall(rf"^\[rank(\d)\]: \S*PlanError: .*{re.escape(words)}", said, re.MULTILINE)
     assert {*told} == {*"012"}, said
     assert left.read_text() == "of a run before"
-    assert list((tmp_path / "here").iterdir()) == []
+    assert names_in(tmp_path / "here") == ["refused.json"]
+
+
+def names_in(folder):
+    return [path.name for path in folder.iterdir()] if folder.exists() else []
 
 
 BAD = 4
@@ -117,11 +121,13 @@ def test_a_loop_that_ends_wrongly_is_named_on_the_rank_that_left(tmp_path, start
     assert causes[0].source.endswith(line)
 
 
-def test_a_start_that_is_refused_leaves_the_folder_as_it_was(tmp_path, start_ranks, capfd):
-    """The corrected command was refused: ``plan.json`` was there, of a run that had never begun."""
+def test_a_start_that_is_refused_leaves_only_its_reason_and_the_next_one_may_use_the_folder(
+    tmp_path, start_ranks, capfd
+):
+    """The corrected command was refused once: ``plan.json`` was there, of a run that had never begun."""
     run_dir = tmp_path / "run"
     assert start_ranks([[str(SUPPORT / "left_loops.py"), "", str(run_dir)]] * 3).wait() == [1, 1, 1]
-    assert list(run_dir.iterdir()) == []
+    assert names_in(run_dir) == ["refused.json"]
     _, *shown = capfd.readouterr().err.split("Traceback (most recent call last):\n")
     assert len(shown) >= 3
     assert all(re.search(r"^\S*( \S*)?Error: ", text, re.MULTILINE) for text in shown)  # each in one piece
@@ -129,7 +135,16 @@ def test_a_start_that_is_refused_leaves_the_folder_as_it_was(tmp_path, start_ran
         "left_loops.py" in text and "ppwork/worker" not in text for text in shown
     )  # their line, not ours
     assert all(re.search(r"^(\[rank\d\]: )?  check first: ", text, re.MULTILINE) for text in shown)
-    assert "its start was refused" in pp.diagnose(run_dir).text
+    found = pp.diagnose(run_dir)
+    assert found.text.startswith(f"No run began in {run_dir}: its start was refused. ")
+    assert found.cause.error_type in "".join(shown)
+    assert found.cause.what.partition("refused. ")[2] in "".join(shown)
+    assert start_ranks([[str(SUPPORT / "left_loops.py"), "rank 0 returns", str(run_dir)]] * 2).wait() != [
+        0,
+        0,
+    ]
+    assert "refused.json" not in names_in(run_dir)
+    assert pp.diagnose(run_dir).cause.what == WRONG_ENDS["rank 0 returns"][1]
 
 
 def test_ranks_that_name_different_folders_are_told_both(tmp_path, start_ranks, capfd):
@@ -162,7 +177,7 @@ def test_a_folder_that_one_rank_cannot_write_is_told_at_once_on_all_which_may_jo
             f"[{rank}] PlanError: Rank 1 cannot write {path}: Permission denied.",
             f"[{rank}] joined and left",
         ]
-    assert list(refused.iterdir()) == []
+    assert names_in(refused) == ["refused.json"]
     assert span_file(another, 1).exists()
 
 
@@ -222,7 +237,7 @@ def test_a_start_that_lost_its_peer_at_the_records_may_be_made_again(tmp_path, s
     assert start_ranks([[str(program), str(tmp_path / "run")]] * 2).wait() == [0, 7]
     lost, *late = capfd.readouterr().out.splitlines()
     assert lost.startswith("PeerTimeoutError Ranks [1] did not reach")
-    assert lost.endswith("[]"), "the folder is as it was"
+    assert lost.endswith("['refused.json']"), "nothing of a run is there"
     assert [line.partition(" did not")[0] for line in late] == ["PeerTimeoutError Ranks [1]"] * 2
 
 
@@ -275,7 +290,7 @@ def test_a_rank_that_names_no_folder_where_others_do_is_told_at_once_on_all(tmp_
     said = 'The ranks were started differently: run_dir was "given" on ranks 0 and 1; "none" on rank 2.'
     assert shown.err.count(said) == 3
     assert "joined" not in shown.out
-    assert not folder.exists() or list(folder.iterdir()) == []
+    assert names_in(folder) == ["refused.json"]
 
 
 LATE = {
@@ -394,6 +409,36 @@ def test_a_torchrun_that_is_ended_from_outside_leaves_where_its_ranks_were(tmp_p
     found = pp.diagnose(run_dir)
     assert "got SIGTERM" in found.text
     assert LINES["# ENDS"] in (run_dir / "stacks-rank2.txt").read_text().replace('", line ', ":")
+
+
+@pytest.mark.parametrize(
+    ("script", "ranks", "case", "rank", "said"),
+    [
+        (
+            "bad_loops.py",
+            3,
+            "leader forgets",
+            1,
+            "LocalProtocolError: The loop went on after chunk 4 without",
+        ),
+        ("left_loops.py", 2, "rank 0 is slow", 0, "StuckError: The loop made no call of the plane for 2 s"),
+    ],
+)
+def test_the_closing_report_of_torchrun_ends_with_the_cause_and_where_all_of_it_is(
+    tmp_path, script, ranks, case, rank, said
+):
+    """The last screen was torchrun's: its traceback, no word of the cause, and a symptom as the root."""
+    ended = torchrun_to_its_end(ranks, SUPPORT / script, case, tmp_path / "run")
+    report = ended.errors.partition("Root Cause (first observed failure):")[2]
+    assert f"rank      : {rank} (local_rank: {rank})" in report
+    assert f"traceback : rank {rank} failed: {said}" in report
+    assert f"all of it: ppwork diagnose {tmp_path / 'run'}" in report
+
+
+def test_the_closing_report_of_torchrun_has_the_reason_of_a_start_that_is_refused(tmp_path):
+    ended = torchrun_to_its_end(3, SUPPORT / "left_loops.py", "", tmp_path / "run")
+    report = ended.errors.partition("Root Cause (first observed failure):")[2]
+    assert pp.diagnose(tmp_path / "run").cause.what.partition("refused. ")[2] in report
 
 
 REFUSED = {

@@ -322,17 +322,17 @@ def test_a_loop_that_sent_fewer_chunks_than_planned_is_said_to_have_lost_none(ru
     assert found.is_odd
 
 
-@pytest.mark.parametrize(("count", "said", "code"), [(8, "", 0), (9, "; its plan has chunks=8", 1)])
-def test_a_loop_that_sent_more_chunks_than_planned_is_told_and_is_an_error_where_one_asks(
+@pytest.mark.parametrize(("count", "said", "code"), [(8, "", 0), (7, " of 8", 1)])
+def test_a_loop_that_sent_fewer_chunks_than_planned_is_told_and_is_an_error_where_one_asks(
     run, count, said, code
 ):
-    """Nothing told of it anywhere: a job in CI passed."""
+    """Nothing told of it anywhere: a job in CI passed. (One more than planned is refused.)"""
     (run / Plan.FILE_NAME).write_bytes(Plan(mesh_size=2, chunks=8).to_json())
     spans(run, 0, *(Instant("envelope.send", "main", ZERO, k, k, 0) for k in range(count)))
     (run / SUMMARY_FILE).write_text(f'{{"chunks": {count}}}')
     for option, expected in (("--strict", code), ("--exit-code", 0)):
         done = CliRunner().invoke(app, ["diagnose", str(run), option])
-        assert done.stdout == f"Nothing failed: the run emitted {count} chunks{said}.\n"
+        assert done.stdout.startswith(f"Nothing failed: the run emitted {count}{said} chunks")
         assert done.exit_code == expected
 
 
