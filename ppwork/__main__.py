@@ -54,7 +54,7 @@ def main() -> int:
             except ModuleNotFoundError as error:
                 if error.name is None or error.name.startswith("ppwork"):
                     raise
-                if len(given) > 1 and given[0] == "diagnose" and not any(path[:1] == "-" for path in given):
+                if given[:1] == ["diagnose"] and not any(path[:1] == "-" for path in given):
                     return _diagnose(given[1:])
                 if given == ["--version"]:
                     from ppwork.version import __version__
@@ -71,14 +71,14 @@ def main() -> int:
 
 def _diagnose(paths: list[str]) -> int:
     """Explain a run without the command line: wanted most where only what a program of one's own needs is."""
-    from ppwork.diagnosis.runs import diagnose
-    from ppwork.errors import PlanError, visible
+    from ppwork.errors import PlanError, UnavailableError, visible
+    from ppwork.launcher.standing import diagnose_any
 
     try:
-        sys.stdout.write(f"{visible(diagnose([Path(path) for path in paths]).text)}\n")
-    except PlanError as error:
+        sys.stdout.write(f"{visible(diagnose_any([Path(path) for path in paths]).text)}\n")
+    except (PlanError, UnavailableError) as error:
         sys.stderr.write(f"{visible(str(error))}\n")
-        return 2
+        return 2 if isinstance(error, PlanError) else 1
     return 0
 
 

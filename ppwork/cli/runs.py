@@ -14,6 +14,7 @@ from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError, UnavailableError
 from ppwork.launcher.job import JOB_FILE, Job, find, own_jobs
 from ppwork.launcher.registry import RunEntry, own_runs, stop
+from ppwork.launcher.standing import diagnose_any
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.records.collect import collect
@@ -173,12 +174,13 @@ def failure_line(run_dir: Path) -> str:
 
 def diagnose_command(
     runs: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             metavar="RUN...",
-            help="Run folder, torchrun's --log-dir, or a file with what it printed; one for each host.",
+            help="Run folder, torchrun's --log-dir, or a file with what it printed; one for each host. For a "
+            "job that stands still now: torchrun's process id, or nothing if it is the only one (py-spy).",
         ),
-    ],
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     exit_code: Annotated[
         bool,
@@ -191,7 +193,7 @@ def diagnose_command(
     ] = False,
 ) -> None:
     """Say which rank failed first and why, who waited for whom, and what to check first."""
-    diagnosis = diagnose(runs)
+    diagnosis = diagnose_any(runs or [])
     if as_json:
         write_json(diagnosis.to_dict())
     else:

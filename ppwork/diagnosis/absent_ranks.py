@@ -367,7 +367,7 @@ def two_roots(evidence: JobEvidence) -> Finding | None:
     """
     calls = evidence.in_call(but=evidence.following)
     places = {evidence.place[rank].users for rank in calls}
-    late = [rank for rank in calls if rank in evidence.late]
+    late = [rank for rank in calls if rank in evidence.late and rank in evidence.error]
     senders = evidence.first_of(r for r in late if "for send operation" in evidence.error[r].message)
     others = tuple(sorted(set(calls) - set(senders)))
     known = evidence.job.ranks if evidence.job.complete else evidence.codes
@@ -399,7 +399,13 @@ def only_symptoms(evidence: JobEvidence, ranks: tuple[int, ...]) -> Finding:
     doing = f": {evidence.doing()}" if evidence.doing() else ""
     whose = "their" if ranks[1:] else "its"
     what = f"{capital(ranks)} had errors about {whose} peers, and no log shows a cause{doing}."
-    unknown = ("which rank was the first", *(() if evidence.job.complete else (MORE_RANKS,)))
+    first = "which rank was the first"
+    if evidence.job.standing:
+        what, first = (
+            f"{capital(ranks)} stand{'' if ranks[1:] else 's'} in a call that does not end{doing}.",
+            "which of them is the wrong one",
+        )
+    unknown = (first, *(() if evidence.job.complete else (MORE_RANKS,)))
     stack = evidence.place.get(ranks[0])
     error = evidence.error.get(ranks[0]) or next(iter(evidence.nobodys[-1:]), None)
     hints = (f"rank {ranks[0]} said: {said_of(error).splitlines()[0]}",) if error is not None else ()

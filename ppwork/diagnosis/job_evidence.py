@@ -33,8 +33,7 @@ ITS_LINE = "start with PYTHONFAULTHANDLER=1: a rank that crashes, or that gloo a
 IN_REPORT = "torchrun's closing report has it (give a file with what the console showed, too)"
 STACKS = (
     "`ppwork trace --nproc N PROGRAM` runs it and says who waited for whom, and which calls did not meet; or "
-    "start with PYTHONFAULTHANDLER=1 and torchrun's `--log-dir LOGS -r 3`; in a hang stop torchrun "
-    "(SIGSTOP), send SIGABRT to all ranks, let it go on (SIGCONT): LOGS then has each rank's stack"
+    "ask while it stands: `ppwork diagnose`, without a path, looks into its ranks (`pip install py-spy`)"
 )
 MORE_RANKS = "whether there were more ranks: one that printed nothing is not in this file"
 OTHER_HALF = "peer and tag of that line, and which rank has the other half"
@@ -89,6 +88,8 @@ class JobEvidence:
         self.lost = [r for r, e in symptoms.items() if says(e, LOST_TEXTS)]
         self.late = [r for r, e in symptoms.items() if r not in self.lost and (about_peer(e) is not None)]
         self.place = {r: stack for r, log in job.ranks.items() if (stack := self._place(log)) is not None}
+        if job.standing:
+            self.late = [rank for rank, stack in self.place.items() if stack.call or _in_cpp(stack)]
         self.silent = [r for r in job.ranks if r not in self.place and r not in self.error]
         shown = tracebacks(job.console)
         if all(error.aside for error in shown):
@@ -235,6 +236,8 @@ class JobEvidence:
             return f"rank {rank}{at}: {STOPPED}"
         if code is None and "Watchdog caught" in self.job.ranks[rank].text:
             return f"rank {rank}{at}: NCCL's watchdog ended it"
+        if self.job.standing and code is None:
+            return f"rank {rank}{at or ', in no line of Python'}"
         word = "showed no exception" if self.job.ranks[rank].text else "left no word"
         return f"rank {rank}{at}: {word if code is None else death(code)}"
 
@@ -323,6 +326,13 @@ class JobEvidence:
             error = own(error) or error
             return next((cause for cause in error.chain if cause.users is not None), error)
         return next((stack for stack in reversed(log.threads) if stack.users is not None), None)
+
+
+def _in_cpp(stack: Stack) -> bool:
+    """Say whether a thread that stands now is in a handle's ``wait``, or in a backward: neither is Python."""
+    innermost = stack.frames[-1]
+    in_wait = innermost == stack.users and "wait" in _CALLED.findall(innermost.text)
+    return in_wait or innermost.function == "_engine_run_backward"
 
 
 def sentence(text: str) -> str:

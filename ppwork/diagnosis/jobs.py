@@ -104,6 +104,14 @@ def heaviest(evidence: JobEvidence) -> Finding | None:
 
 
 def _nothing_found(job: JobLogs) -> Diagnosis:
+    if job.standing:
+        lines = map(JobEvidence(job).line, job.ranks)
+        headline = "\n".join(
+            ["No rank waits in a call of torch.distributed.", *(f"  {line}" for line in lines)]
+        )
+        return Diagnosis(
+            job.source, headline=headline, advice="what each does there: long work, a loop, its start"
+        )
     if job.report.first is None and job.complete and not job.has_console:
         known = (
             f"No log in {job.source} shows a failure, and none has exit codes: torchrun's words are not here."

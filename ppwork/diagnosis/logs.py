@@ -130,6 +130,7 @@ class JobLogs:
         complete: Every rank had a file of its own, so an empty text means that it said nothing.
         earlier: The attempts before this one, which is the last.
         has_console: What torchrun shows was read, too: a job that it says nothing of ended well.
+        standing: It runs now, and its stacks were read from outside: who is in a call waits there.
     """
 
     source: Path
@@ -139,6 +140,7 @@ class JobLogs:
     complete: bool
     earlier: tuple[JobLogs, ...] = ()
     has_console: bool = False
+    standing: bool = False
 
 
 def read_job(path: Path, *others: Path) -> JobLogs:

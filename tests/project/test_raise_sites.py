@@ -21,6 +21,7 @@ BEFORE = {
     },
     "launcher/script.py": {"launch_script", "check_program", "_check_hosts"},
     "launcher/job.py": {"load", "submit", "find", "stop"},
+    "launcher/standing.py": {"_ranks_of"},
     "launcher/nodes/host_session.py": {"greet"},
     "launcher/nodes/places.py": {"__post_init__", "placed", "places_of"},
 }  # fmt: skip

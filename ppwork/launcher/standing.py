@@ -1,0 +1,237 @@
+"""A job that stands still now: the stacks of its ranks, which py-spy reads from outside.
+
+Nothing has to be prepared, and nothing is ended: py-spy reads a process's memory, and holds it for some
+milliseconds meanwhile. Each rank is looked at twice, because a job that goes on looks like one that stands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import shutil
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from ppwork.diagnosis.findings import Diagnosis
+from ppwork.diagnosis.jobs import diagnose_job
+from ppwork.diagnosis.logs import JobLogs, RankLog
+from ppwork.diagnosis.report import Report
+from ppwork.diagnosis.runs import diagnose
+from ppwork.diagnosis.stacks import Frame, Stack, half_of
+from ppwork.errors import PlanError, UnavailableError, listed, named_ranks
+from ppwork.launcher.processes import environment_of
+
+LOOK_S, APART_S = 10.0, 1.0
+"""Longest time that py-spy may take for a process, and the time between two looks."""
+FEW_WAKES = 3
+"""Wakes of a main thread between two looks, up to which it stands."""
+JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+"""Variables that all ranks of a job have alike."""
+MAIN = "MainThread"
+
+Ranks = Mapping[int, psutil.Process]
+
+
+class _Frame(msgspec.Struct):
+    """A call, as py-spy writes it."""
+
+    name: str
+    filename: str
+    line: int
+
+
+class _Thread(msgspec.Struct):
+    """A thread with its calls, the innermost first."""
+
+    frames: list[_Frame]
+    thread_name: str | None = None
+
+
+def diagnose_any(paths: Sequence[Path]) -> Diagnosis:
+    """Diagnose what these paths have; a number that is no path, or none, is a job that stands still now.
+
+    Raises:
+        PlanError, UnavailableError: As ``runs.diagnose`` and ``diagnose_standing``.
+    """
+    first = paths[0] if paths else None
+    if first is None or (len(paths) == 1 and str(first).isdecimal() and not first.exists()):
+        return diagnose_standing(None if first is None else int(str(first)))
+    return diagnose(paths)
+
+
+def diagnose_standing(pid: int | None = None) -> Diagnosis:
+    """Say where the ranks of a job that stands still are, and which of them the others wait for.
+
+    Args:
+        pid: Process of a rank, or one above it, such as torchrun's; ``None``: the one job of this machine.
+
+    Raises:
+        PlanError: No rank runs here, or none below that process; or several jobs run and none was named.
+        UnavailableError: py-spy is not installed, or may look into none of the processes.
+    """
+    ranks = _ranks_of(pid)
+    of_one = next(iter(ranks.values()))
+    name = f"pid {pid or _parent(ranks)}"
+    before, ran = _look_at(ranks), _wakes(ranks)
+    time.sleep(APART_S)
+    runs = _wakes(ranks)
+    stacks = _look_at(ranks)
+    moved = [
+        rank
+        for rank, of_rank in stacks.items()
+        if before.get(rank) != of_rank or runs.get(rank, 0) - ran.get(rank, 0) > FEW_WAKES
+    ]
+    environment = environment_of(of_one)
+    size = _number(environment, "WORLD_SIZE", len(ranks))
+    # torchrun ends a job whose rank fails: one that is not there any more came to its end.
+    first = min(ranks) - _number(environment_of(ranks[min(ranks)]), "LOCAL_RANK", 0)
+    here = range(first, first + _number(environment, "LOCAL_WORLD_SIZE", len(ranks)))
+    ended = [rank for rank in here if rank not in ranks or stacks.get(rank) == ()]
+    places = [each[-1] for each in stacks.values() if each]
+    in_messages = any(half_of(place.call, place.users) for place in places)
+    logs = {
+        rank: RankLog(rank, "", (), stacks.get(rank, ()), f"pid {ranks[rank].pid}" if rank in ranks else "")
+        for rank in sorted({*here, *ranks})
+        if not (in_messages and rank in ended)  # it may have sent and taken all that it had to
+    }
+    report = Report(codes=dict.fromkeys(ended, 0))
+    whole = len({*here, *ranks}) == size
+    job = JobLogs(Path(name), logs, report, "", whole, has_console=True, standing=True)
+    found = diagnose_job(job)
+    seen, unknown = list(found.seen), list(found.unknown)
+    if ended:
+        seen.append(f"{named_ranks(ended)} came to the end of the program")
+    if moved:
+        seen.append(f"{named_ranks(moved)} moved within {APART_S:g} s: the job may go on")
+    if blind := [rank for rank in ranks if rank not in stacks]:
+        unknown.append(f"where {named_ranks(blind)} stood: py-spy could not look into its process")
+    if not whole:
+        unknown.append(f"where ranks of other hosts stand, as the job has {size}: ask there, too")
+    return replace(found, seen=tuple(seen), unknown=tuple(unknown))
+
+
+def _ranks_of(pid: int | None) -> Ranks:
+    jobs: defaultdict[tuple[str, ...], dict[int, psutil.Process]] = defaultdict(dict)
+    asked: set[tuple[str, ...]] = set()
+    for process in psutil.process_iter():
+        environment = environment_of(process)
+        if not environment.get("RANK", "").isdecimal() or "WORLD_SIZE" not in environment:
+            continue
+        try:
+            above = process.parents()
+        except psutil.Error:
+            continue
+        if above and environment_of(above[0]).get("RANK") == environment["RANK"]:
+            continue  # a worker of a rank: a loader of data, a compiler
+        job = tuple(environment.get(name, "") for name in JOB)
+        jobs[job][int(environment["RANK"])] = process
+        if pid in (None, process.pid, *(each.pid for each in above)):
+            asked.add(job)
+    if not asked:
+        where = "here" if pid is None else f"in process {pid} or below it"
+        raise PlanError(
+            f"No rank of a job runs {where}.",
+            check_first="`pgrep -af torchrun`, on the host where it runs and as its user",
+        )
+    found = [ranks for job, ranks in jobs.items() if job in asked]
+    if len(found) > 1:
+        shown = listed(f"{_parent(ranks)} ({_program(ranks)})" for ranks in found)
+        raise PlanError(
+            f"{len(found)} jobs run here: {shown}.", check_first="`ppwork diagnose PID` with one of these"
+        )
+    return found[0]
+
+
+def _parent(ranks: Ranks) -> int:
+    process = next(iter(ranks.values()))
+    try:
+        return int(process.ppid())
+    except psutil.Error:  # it ended meanwhile
+        return int(process.pid)
+
+
+def _program(ranks: Ranks) -> str:
+    try:
+        return " ".join(next(iter(ranks.values())).cmdline()[1:])[:80]
+    except psutil.Error:
+        return "gone"
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    return int(value) if (value := environment.get(name, "")).isdecimal() else default
+
+
+def _wakes(ranks: Ranks) -> dict[int, int]:
+    """Return how often the main thread of each rank gave the processor up: who stands in a wait does not."""
+    counts = {}
+    for rank, process in ranks.items():
+        with contextlib.suppress(psutil.Error):
+            counts[rank] = process.num_ctx_switches().voluntary
+    return counts
+
+
+def _look_at(ranks: Ranks) -> dict[int, tuple[Stack, ...]]:
+    """Return the stacks of each rank's threads, the main thread's last; none if its program has ended.
+
+    A rank is left out if py-spy could not look into it.
+    """
+    tool = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
+    if tool is None:
+        raise UnavailableError(
+            "py-spy, which looks into a running process, is not installed.", check_first="pip install py-spy"
+        )
+    looks = {
+        rank: subprocess.Popen(
+            [tool, "dump", "--json", "--pid", str(process.pid)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for rank, process in ranks.items()
+    }
+    stacks, words = {}, ""
+    for rank, look in looks.items():
+        try:
+            out, said = look.communicate(timeout=LOOK_S)
+            stacks[rank] = _stacks(out)
+        except subprocess.TimeoutExpired:
+            look.kill()
+            look.communicate()
+        except msgspec.DecodeError:
+            words = words or said.decode(errors="replace").strip()
+    if not stacks:
+        raise UnavailableError(
+            f"py-spy could look into no rank: {words.rpartition(chr(10))[2] or 'no answer in time'}.",
+            check_first="the right to trace processes: as root, or in a container with SYS_PTRACE",
+        )
+    return stacks
+
+
+def _text(frame: _Frame) -> str:
+    return linecache.getline(frame.filename, frame.line).strip()  # of what is installed on this machine
+
+
+def _stacks(json: bytes) -> tuple[Stack, ...]:
+    threads = msgspec.json.decode(json, type=list[_Thread])
+    threads.sort(key=lambda thread: thread.thread_name == MAIN)
+    return tuple(
+        Stack(
+            tuple(
+                Frame(each.filename, each.line, each.name.rpartition(".")[2], _text(each))
+                for each in reversed(thread.frames)
+            ),
+            "",
+            blind=True,
+            current=thread.thread_name == MAIN,
+        )
+        for thread in threads
+        if thread.frames
+    )
