@@ -8,14 +8,17 @@ against the plan (rule R4).
 
 from __future__ import annotations
 
+import dis
 import importlib
 import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from traceback import extract_tb
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ppwork.errors import LocalProtocolError, PlanError, meant, text_of
@@ -268,6 +271,8 @@ CALLED_WITH = {
     "step": ("tensors", "step_index", "num_steps"),
 }
 """Arguments of each method, by position."""
+RETURNING = ("encode", "step")
+"""Methods that must return something, at least on some way through them."""
 OFFERED = {"decode": ("metadata", "result_metadata"), "step": ("metadata",)}
 """Arguments given by name to a method that has a parameter of that name."""
 
@@ -341,7 +346,7 @@ def check_methods(stage: type, kind: StageKind) -> None:
 
     Raises:
         PlanError: A method has wrong parameters, or has a misspelling of an optional method's name and would
-            never be called; names the method, with file and line.
+            never be called, or returns nothing and must; names the method, with file and line.
     """
     for name in kind.required + kind.optional:
         method = inspect.getattr_static(stage, name, None)
@@ -367,6 +372,28 @@ def check_methods(stage: type, kind: StageKind) -> None:
                 f"{name}{signature}, {at}: {error}.",
                 check_first=f"write `def {name}({', '.join(['self', *CALLED_WITH[name]])}):`{may}",
             ) from None
+        if name in RETURNING and _returns_nothing(method.__code__):
+            at = f"{method.__code__.co_filename}:{method.__code__.co_firstlineno}"
+            raise PlanError(
+                f"The stage's {name} must return something, and {stage.__qualname__}.{name}, {at}, has no "
+                "`return` of a value.",
+                check_first="a forgotten `return`, or a `yield` in its place?",
+            )
+
+
+def _returns_nothing(code: CodeType) -> bool:
+    """Say whether each end of a function returns the literal ``None``, if it has an end."""
+    steps = [*dis.get_instructions(code)]
+    returned = [
+        step.argval
+        if step.opname == "RETURN_CONST"
+        else before.argval
+        if before.opname == "LOAD_CONST" and not step.is_jump_target
+        else ...
+        for before, step in pairwise(steps)
+        if step.opname in ("RETURN_VALUE", "RETURN_CONST")
+    ]
+    return bool(returned) and all(each is None for each in returned)
 
 
 def _misspelt(stage: type, name: str) -> str | None:

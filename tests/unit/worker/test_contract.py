@@ -462,6 +462,61 @@ def test_an_optional_method_that_is_misspelt_is_refused_and_another_word_is_not(
         check_methods(type("Own", (Odd,), both), methods)
 
 
+class Ways:
+    """An ``encode`` in many forms; the last three never return a value."""
+
+    def plain(self, chunk_index):
+        return {"x": chunk_index}
+
+    def either(self, chunk_index):
+        return chunk_index or None
+
+    def chosen(self, chunk_index):
+        return {} if chunk_index else None
+
+    def guarded(self, chunk_index):
+        try:
+            return {"x": chunk_index}
+        finally:
+            self.done = True
+
+    def stub(self, chunk_index):
+        raise NotImplementedError
+
+    def forgotten(self, chunk_index):
+        {"x": chunk_index}  # noqa: B018  it is the mistake
+
+    def yields(self, chunk_index):
+        yield {"x": chunk_index}
+
+    def ends(self, chunk_index):
+        if chunk_index:
+            return None  # noqa: RET501
+        return
+
+
+@pytest.mark.parametrize("form", [name for name in vars(Ways) if not name.startswith("_")])
+def test_an_encode_that_never_returns_a_value_is_refused_before_anything_starts(form):
+    """A run had to start, and to end without a chunk, until it was told."""
+    own = type("Own", (), {"encode": getattr(Ways, form), "decode": lambda self, chunk_index, tensors: None})
+    if form not in ("forgotten", "yields", "ends"):
+        check_methods(own, StageKind.STAGE0)
+        return
+    with pytest.raises(
+        PlanError, match=r"encode must return something, and Own.encode, .* has no `return`"
+    ) as no:
+        check_methods(own, StageKind.STAGE0)
+    assert f"{__file__}:{inspect.getsourcelines(getattr(Ways, form))[1]}," in no.value.what
+
+
+def test_a_step_that_never_returns_a_value_is_refused_too():
+    def step(self, tensors, step_index, num_steps):
+        tensors["x"].add_(1)
+
+    with pytest.raises(PlanError, match="step must return something"):
+        check_methods(type("Own", (), {"step": step}), StageKind.GENERATOR)
+
+
 def test_every_method_that_is_called_is_looked_at():
     looked_at = [name for kind in StageKind for name in kind.required + kind.optional]
     assert sorted(looked_at) == sorted(CALLED_WITH)
