@@ -21,7 +21,8 @@ its authors read it. There is room for some lines; a commit that raises the limi
 RANK_FILES, RANK_LINES = 68, 13900
 """What ``ppwork.ranks`` may need, which a prototype imports: every rank loads it when it starts. The last
 lines are all of what strangers missed: a cut for which a loop does not ask, ``compare``, results that differ
-fail a run, an ``encode`` without a ``return`` is refused, a refused start leaves its reason, and torchrun's closing report repeats the cause."""
+fail a run, an ``encode`` without a ``return`` is refused, a refused start leaves its reason, and torchrun's
+closing report repeats the cause."""
 RANK_ROOMS = {"protocol", "runtime", "records", "worker", "timeline"}
 """``timeline`` is there for the summary that rank 0 writes; what starts ranks, draws or teaches is not."""
 GROUND = {"errors", "process", "version", "plan", "stage", "ranks"}
