@@ -90,7 +90,8 @@ class JobEvidence:
         self.place = {r: stack for r, log in job.ranks.items() if (stack := self._place(log)) is not None}
         if job.standing:
             self.late = [rank for rank, stack in self.place.items() if stack.call or _in_cpp(stack)]
-        self.silent = [r for r in job.ranks if r not in self.place and r not in self.error]
+        seen = [r for r in job.ranks if job.standing and job.ranks[r].threads]  # if in no line of a user's
+        self.silent = [r for r in job.ranks if r not in (*self.place, *self.error, *seen)]
         shown = tracebacks(job.console)
         if all(error.aside for error in shown):
             shown += fragments(job.console)
@@ -237,7 +238,7 @@ class JobEvidence:
         if code is None and "Watchdog caught" in self.job.ranks[rank].text:
             return f"rank {rank}{at}: NCCL's watchdog ended it"
         if self.job.standing and code is None:
-            return f"rank {rank}{at or ', in no line of Python'}"
+            return f"rank {rank}{at or ', in no line of your code'}"
         word = "showed no exception" if self.job.ranks[rank].text else "left no word"
         return f"rank {rank}{at}: {word if code is None else death(code)}"
 

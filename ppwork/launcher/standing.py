@@ -38,6 +38,8 @@ JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 MAIN = "MainThread"
 
 Ranks = Mapping[int, psutil.Process]
+Stacks = dict[int, tuple[Stack, ...]]
+"""By rank, those of its threads, the main thread's last; none if its program has ended."""
 
 
 class _Frame(msgspec.Struct):
@@ -80,15 +82,7 @@ def diagnose_standing(pid: int | None = None) -> Diagnosis:
     ranks = _ranks_of(pid)
     of_one = next(iter(ranks.values()))
     name = f"pid {pid or _parent(ranks)}"
-    before, ran = _look_at(ranks), _wakes(ranks)
-    time.sleep(APART_S)
-    runs = _wakes(ranks)
-    stacks = _look_at(ranks)
-    moved = [
-        rank
-        for rank, of_rank in stacks.items()
-        if before.get(rank) != of_rank or runs.get(rank, 0) - ran.get(rank, 0) > FEW_WAKES
-    ]
+    stacks, moved = _look_twice(ranks)
     environment = environment_of(of_one)
     size = _number(environment, "WORLD_SIZE", len(ranks))
     # torchrun ends a job whose rank fails: one that is not there any more came to its end.
@@ -169,6 +163,20 @@ def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     return int(value) if (value := environment.get(name, "")).isdecimal() else default
 
 
+def _look_twice(ranks: Ranks) -> tuple[Stacks, list[int]]:
+    """Return the stacks of the ranks, and the ranks that did not stand still between two looks."""
+    before, wakes_before = _look_at(ranks), _wakes(ranks)
+    time.sleep(APART_S)
+    wakes = _wakes(ranks)
+    stacks = _look_at(ranks)
+    moved = [
+        rank
+        for rank, of_rank in stacks.items()
+        if before.get(rank) != of_rank or wakes.get(rank, 0) - wakes_before.get(rank, 0) > FEW_WAKES
+    ]
+    return stacks, moved
+
+
 def _wakes(ranks: Ranks) -> dict[int, int]:
     """Return how often the main thread of each rank gave the processor up: who stands in a wait does not."""
     counts = {}
@@ -178,11 +186,8 @@ def _wakes(ranks: Ranks) -> dict[int, int]:
     return counts
 
 
-def _look_at(ranks: Ranks) -> dict[int, tuple[Stack, ...]]:
-    """Return the stacks of each rank's threads, the main thread's last; none if its program has ended.
-
-    A rank is left out if py-spy could not look into it.
-    """
+def _look_at(ranks: Ranks) -> Stacks:
+    """Return the stacks of the ranks; a rank is left out if py-spy could not look into it."""
     tool = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if tool is None:
         raise UnavailableError(

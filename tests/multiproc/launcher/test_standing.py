@@ -87,8 +87,8 @@ def rank_of_a_job(rank, size=3, port="29999", first=0, here=3):
 def told(tmp_path, monkeypatch):
     """Put a ``py-spy`` first in the path that says what the real one said of a program."""
 
-    def tell(program):
-        said = json.loads(SAID.read_text())[program]
+    def tell(program, **others):
+        said = json.loads(SAID.read_text())[program] | others
         text = json.dumps(said).replace("{program}", str(PROGRAM))
         tool = tmp_path / "py-spy"
         tool.write_text(
@@ -165,6 +165,16 @@ def test_a_job_is_found_by_itself_if_it_is_the_only_one_and_several_are_told_apa
             diagnose_any([])
         assert "time.sleep(300)" in several.value.what
         assert "rank 0 waits for rank 1" not in diagnose_standing(second.pid).text
+
+
+def test_a_rank_that_is_in_no_line_of_its_user_is_not_taken_for_the_one_that_never_came(told):
+    """So stands rank 0 of a run of stages: it waits for a result in code of ours."""
+    frame = {"name": "get", "filename": "/usr/lib/python3/site-packages/ppwork/runtime/lanes.py", "line": 3}
+    told("late", **{"0": [{"thread_name": "MainThread", "frames": [frame]}]})
+    with ended_after(*map(rank_of_a_job, range(3))) as ranks:
+        found = diagnose_standing(ranks[0].pid)
+    assert found.sentence == "Rank 2 was not in any call of torch.distributed; rank 1 was in barrier."
+    assert "rank 0, in no line of your code" in found.text
 
 
 def test_a_job_of_which_other_ranks_run_elsewhere_says_so(told):
