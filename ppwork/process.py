@@ -203,12 +203,15 @@ def _leave_at_end_of_input() -> None:
 
 
 def _kill_a_stopped_parent() -> None:
-    """Kill our torchrun if it is stopped (SIGSTOP): it cannot notice that its launcher is gone."""
+    """Kill our torchrun if it is stopped (SIGSTOP): it cannot notice that its launcher is gone.
+
+    A stop that is still on its way is no state yet, and torchrun would stand for good: SIGCONT drops it.
+    """
     parent = os.getppid()
     with suppress(OSError):
         state = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "T" and parent > 1 and os.environ.get(TORCHRUN_VARIABLE):
-            os.kill(parent, signal.SIGKILL)
+        if parent > 1 and os.environ.get(TORCHRUN_VARIABLE):
+            os.kill(parent, signal.SIGKILL if state == "T" else signal.SIGCONT)
 
 
 def _end_children() -> None:

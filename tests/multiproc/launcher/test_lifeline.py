@@ -48,6 +48,27 @@ def test_the_end_of_the_launchers_pipe_ends_a_rank_whose_parent_lives():
             rank.kill()
 
 
+CONTINUED = f"""
+import os, signal, subprocess, sys, time
+from ppwork.process import TORCHRUN_VARIABLE
+told = lambda *_: (print("continued", flush=True), os._exit(0))
+signal.signal(signal.SIGCONT, told)
+environment = {{**os.environ, TORCHRUN_VARIABLE: "1"}}
+pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+rank = subprocess.Popen([sys.executable, "-c", {RANK!r}], env=environment, **pipes)
+rank.stdout.readline()
+rank.stdin.close()
+time.sleep(60)
+"""
+
+
+def test_a_torchrun_that_is_not_stopped_yet_when_its_launcher_is_gone_is_told_to_continue():
+    """A stop that came in the same moment left it standing for good: no rank saw it as stopped."""
+    command = [sys.executable, "-c", CONTINUED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "continued\n"
+
+
 OTHER_USER = 65534
 HAS_A_CHILD_OF_ANOTHER_USER = """
 import os, subprocess, sys, time
