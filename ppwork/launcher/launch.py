@@ -225,14 +225,14 @@ def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed |
 def _odd(run: Run) -> RunFailed | None:
     """Return the failure of a run that came to its end: no chunk, results that differ, or odd and strict."""
     is_empty = run.summary.get("chunks") == 0 and not run.summary.get("dropped_chunks")
-    if (
-        not (run.plan.strict or is_empty or odd_results(run.summary))
-        or not (found := diagnose(run.run_dir, run.exit_code)).is_odd
-    ):
+    differ = bool(odd_results(run.summary))
+    if not (run.plan.strict or is_empty or differ):
+        return None
+    if not (found := diagnose(run.run_dir, run.exit_code)).is_odd:
         return None
     if is_empty:
         return RunFailed(found.story, check_first="what encode returned for chunk 0")
-    if odd_results(run.summary):
+    if differ:
         return RunFailed(found.story, check_first=CHECK_RESULTS)
     what = f"The run ended well and was odd, and its plan is strict.\n{found.story}"
     return RunFailed(what, check_first="without `strict` it ends well, and says the same")

@@ -140,8 +140,8 @@ def look_at_results(groups: Groups, ids: Ids, result: Result, recorder: Recorder
     """Warn if mesh ranks return different tensors for a chunk, which fails the run at its end.
 
     The leader's result is sent, so an error on another rank would not show. A rank that returns no tensors is
-    not compared. This runs on the CPU, in chunks
-    that are compared anyway, and for tensors of at most ``LOOKED_AT_BYTES``; ``digests`` compares all.
+    not compared. This runs on the CPU, in chunks that are compared anyway, and for tensors of at most
+    ``LOOKED_AT_BYTES``; ``digests`` compares all.
 
     Collective, Blocks: As ``_differences``.
     """

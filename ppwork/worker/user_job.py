@@ -119,8 +119,8 @@ def join(
             yield plane
         return
     rank, folder = membership.rank, Path(run_dir).absolute()
-    os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
     with _refusal_kept(folder) if rank == STAGE0_RANK else nullcontext():
+        os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
         groups = join_groups(plan, membership, mesh, run_dir="given")
         clocks, recorder, pulse = _begin_records(folder, plan, groups)
     if membership.job_rank != rank:
