@@ -9,7 +9,7 @@ from ppwork.diagnosis.job_evidence import capital, were
 from ppwork.errors import named_ranks
 from ppwork.protocol.backend_errors import LOST_TEXTS
 from ppwork.records.calls import RECV, SEND, Call
-from ppwork.timeline.meetings import MAKES_GROUPS, Meeting, Meetings
+from ppwork.timeline.meetings import MAKES_GROUPS, START, Meeting, Meetings
 
 DEFAULT, CLOSES = "default_pg", "destroy_process_group"
 
@@ -37,6 +37,39 @@ def cause_of(met: Meetings, stood: Mapping[int, Call | None]) -> Cause | None:
         stood: The call that each rank did not come out of, or that raised at its end.
     """
     return _other_group(met, stood) or _closed(met, stood)
+
+
+def start_cut_off(met: Meetings) -> Cause | None:
+    """Return who ended while another rank still connected to it: what that one did not do follows from it.
+
+    A rank has made its groups once its own connections stand, and gloo waits for nobody else.
+    """
+    for rank, of_rank in met.ranks.items():
+        start = of_rank.calls[-1] if of_rank.calls else None
+        if start is None or start.name not in (START, *MAKES_GROUPS) or start.end_ns is None:
+            continue
+        if not any(text in start.error for text in LOST_TEXTS):
+            continue
+        for other, ended in ((r, _ended(met, r, start.end_ns)) for r in met.ranks if r != rank):
+            if ended:
+                return Cause(
+                    other,
+                    f"Rank {other} {ended} while rank {rank} was still in {start.name} ({start.line}), "
+                    f"connecting to it.",
+                    f"may rank {other} leave so early? A `dist.barrier()` of all ranks after {start.name} "
+                    "keeps each until all are connected",
+                )
+    return None
+
+
+def _ended(met: Meetings, rank: int, by_ns: int) -> str:
+    """Say how a rank had left by then, without an error of its own; nothing if it had not."""
+    of_rank = met.ranks[rank]
+    closes = next((call for call in of_rank.calls if call.name == CLOSES and call.start_ns <= by_ns), None)
+    if closes is not None and not closes.error:
+        return f"closed its connections in {CLOSES} ({closes.line})"
+    left = of_rank.left
+    return "came to its end" if left is not None and not left.error and left.at_ns <= by_ns else ""
 
 
 def _other_group(met: Meetings, stood: Mapping[int, Call | None]) -> Cause | None:

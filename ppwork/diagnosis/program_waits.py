@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ppwork.diagnosis.causes import Cause, cause_of
+from ppwork.diagnosis.causes import Cause, cause_of, start_cut_off
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import listed, named_ranks, ranks_by_value
@@ -138,16 +138,21 @@ def program_waits(met: Meetings) -> ProgramWaits | None:
     all_left = all(of_rank.left is not None and not of_rank.left.error for of_rank in met.ranks.values())
     met = met if all_left else _when_the_first_gave_up(met)
     waits = () if all_left else tuple(_wait(met, rank, of_rank) for rank, of_rank in met.ranks.items())
-    lost = () if all_left else tuple(_lost_handle(met))
+    cut_off = None if all_left else start_cut_off(met)
+    lost = () if all_left or cut_off else tuple(_lost_handle(met))
     mismatches = (
-        *_collectives(met, all_left=all_left),
-        *_messages(met, _circle_of_messages(met, waits)),
-        *lost,
+        ()
+        if cut_off
+        else (
+            *_collectives(met, all_left=all_left),
+            *_messages(met, _circle_of_messages(met, waits)),
+            *lost,
+        )
     )
     if all_left and not mismatches:
         return None
     stood = {rank: stood_in(of_rank) for rank, of_rank in met.ranks.items()}
-    cause = None if all_left or mismatches else cause_of(met, stood)
+    cause = cut_off or (None if all_left or mismatches else cause_of(met, stood))
     kinds = {rank: _kind(met.ranks[rank], call) for rank, call in stood.items() if call is not None}
     return ProgramWaits(waits, mismatches, cause, met.ranks, kinds, bool(lost) and mismatches == lost)
 

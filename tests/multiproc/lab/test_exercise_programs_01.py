@@ -32,7 +32,9 @@ else:
     dist.send(mine, dst=0)
 """
 
+# A rank with nothing to do may end before another has connected to it, whose start then fails.
 STAGES = """\
+dist.barrier()
 number = torch.tensor([3.0])
 if rank == 0:
     dist.send(number, dst=1)

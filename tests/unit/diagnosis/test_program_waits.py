@@ -172,6 +172,40 @@ def test_who_destroys_its_groups_closes_the_connections_before_it_ends(made, cal
     assert end.cause.rank == 1
 
 
+@pytest.mark.parametrize(
+    ("destroys", "how"),
+    [(True, "closed its connections in destroy_process_group (prog.py:16)"), (False, "came to its end")],
+)
+def test_who_ends_while_another_still_connects_to_it_is_the_cause_of_what_that_one_did_not_do(
+    made, destroys, how
+):
+    error = f"RuntimeError: Gloo connectFullMesh failed with {CLOSED}"
+    for rank in range(3):
+        made.call(rank, "init_process_group", 0, 9 if rank == 1 else 2, line=4, error=error * (rank == 1))
+    made.send(0, 1, 3, 10, line=11, error=CLOSED)
+    if destroys:
+        made.call(2, "destroy_process_group", 3, 4, line=16)
+    made.left(2, 5)
+    for rank in (0, 1):
+        made.left(rank, 12, error=error)
+    end = end_of(made)
+    assert end.sentence == (
+        f"Rank 2 {how} while rank 1 was still in init_process_group (prog.py:4), connecting to it."
+    )
+    assert end.cause.rank == 2
+    assert "`dist.barrier()` of all ranks after init_process_group" in end.cause.check_first
+
+
+def test_a_start_that_fails_on_its_own_is_no_fault_of_who_ended_well_later(made):
+    error = f"RuntimeError: Gloo connectFullMesh failed with {CLOSED}"
+    for rank in range(3):
+        made.call(rank, "init_process_group", 0, 9 if rank == 1 else 2, line=4, error=error * (rank == 1))
+    made.left(1, 10, error=error)
+    for rank in (0, 2):
+        made.left(rank, 20)
+    assert end_of(made).cause is None
+
+
 def test_a_rank_that_ends_without_destroying_has_not_closed_them_so(made):
     made.recv(0, 1, 0, 14, line=11, error=CLOSED)
     made.left(0, 15, error=CLOSED)
