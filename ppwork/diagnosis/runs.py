@@ -75,7 +75,7 @@ from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord, first_cause, is_users
 from ppwork.records.files import read_json
 from ppwork.records.folder import REFUSED_FILE
-from ppwork.records.notes import told_of_results, why_not_reset
+from ppwork.records.notes import told_of_results, told_of_writes, why_not_reset
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
     NOTHING_RESET,
@@ -351,6 +351,13 @@ def _useless_cuts(evidence: RunEvidence) -> tuple[str, ...]:
     if not (cuts := chunks_noted(evidence.entries, NOTHING_RESET)):
         return ()
     return (f"At the cut of {named_chunks(cuts)} {why_not_reset(of_loop=evidence.of_loop)}",)
+
+
+def _writes_apart(evidence: RunEvidence) -> tuple[str, ...]:
+    """Return a line about tensors that every mesh rank received and only some wrote into."""
+    mesh = {rank: evidence.entries.get(rank, []) for rank in evidence.topology.mesh_ranks}
+    told = told_of_writes(mesh)
+    return (f"{told}. A wrong share, if it was not meant: `.clone()` before the write",) if told else ()
 
 
 def _unread(evidence: RunEvidence) -> tuple[str, ...]:
@@ -648,7 +655,8 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
     left = {e.chunk_index for e in evidence.entries.get(STAGE0_RANK, []) if e.name == "envelope.send"}
     if of and evidence.of_loop and len(left - {-1}) == count:  # of a stage's stream there is more to say
         ended += "; its loop sent no more"
-    headline, seen = f"Nothing failed: {ended}.", _beside(evidence)
+    # In a chunk that failed, a rank that raised has noted no writes.
+    headline, seen = f"Nothing failed: {ended}.", (*_beside(evidence), *_writes_apart(evidence))
     asked = stream_ended(evidence.entries.get(STAGE0_RANK, []))
     is_empty = bool(count == 0 and asked)
     if is_empty:  # who asks for chunks has not ended well without any

@@ -1,10 +1,11 @@
-"""What a run has noted of itself and went on, as it is read back: odd results, cuts, full queues."""
+"""What a run has noted of itself and went on, as it is read back: odd results, cuts, writes, full queues."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ppwork.records.run import NOTHING_RESET, ODD_RESULTS, QUEUE
+from ppwork.errors import named_chunks, named_ranks, ranks_by_value
+from ppwork.records.run import NOTHING_RESET, ODD_RESULTS, QUEUE, writes_apart
 from ppwork.records.spans import RESULTS_DIFFER, Entry, Instant
 
 
@@ -41,6 +42,18 @@ def told_of_results(entries_by_rank: Mapping[int, Sequence[Entry]]) -> str:
     first = min((each.chunk_index for each in told), default=-1)
     texts = dict.fromkeys(each.text for each in told if each.chunk_index == first)
     return f"of chunk {first}, {'; '.join(texts)}" if texts else ""
+
+
+def told_of_writes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> str:
+    """Return which mesh ranks wrote into which received tensors, if they differ; of the first chunk."""
+    if not (apart := writes_apart(entries_by_rank)):
+        return ""
+    by_names = ranks_by_value(apart[min(apart)])
+    each = ", ".join(f"{named_ranks(ranks)} into {names or 'none'}" for names, ranks in by_names.items())
+    return (
+        f"Mesh ranks wrote into different ones of the tensors that all of them had received, in "
+        f"{named_chunks(sorted(apart))}: {each}"
+    )
 
 
 def _chunks_in(summary: Mapping[str, object], key: str) -> list[int]:

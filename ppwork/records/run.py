@@ -37,6 +37,10 @@ CHECK_RESULTS = (
 NOTHING_RESET = "cuts_without_reset"
 """Key of a summary: the chunks whose cut came to a generator without ``reset_cache``, or to a loop that did
 not ask for it. A mesh rank has an instant of this name at each."""
+WROTE = "wrote_into"
+"""An instant of a mesh rank that wrote into tensors of a chunk that it had received; its text names them."""
+WRITES_DIFFER = "writes_differ"
+"""Key of a summary: the chunks in which only some mesh ranks wrote into a tensor that all had received."""
 STREAM_ENDED = "stream_ended"
 """Key of a summary: the line about a stream that ``encode`` has ended, maybe by a forgotten ``return``. Rank
 0 records an instant of this name, with this text."""
@@ -198,4 +202,17 @@ def mesh_notes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[str, list
     """Return the mesh ranks' notes, as keys of a summary with their chunks; no key is without chunks."""
     names = {ODD_RESULTS: RESULTS_DIFFER, NOTHING_RESET: NOTHING_RESET}
     noted = {key: chunks_noted(entries_by_rank, name) for key, name in names.items()}
+    noted[WRITES_DIFFER] = sorted(writes_apart(entries_by_rank))
     return {key: chunks for key, chunks in noted.items() if chunks}
+
+
+def writes_apart(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[int, dict[int, str]]:
+    """Return the chunks in which mesh ranks wrote into other tensors: by rank the names of each."""
+    wrote: dict[int, dict[int, str]] = {}
+    for rank, entries in entries_by_rank.items():
+        for entry in entries:
+            if isinstance(entry, Instant) and entry.name == WROTE:
+                wrote.setdefault(entry.chunk_index, {})[rank] = entry.text
+            elif entry.name == "generate" and not isinstance(entry, Instant):
+                wrote.setdefault(entry.chunk_index, {}).setdefault(rank, "")
+    return {chunk: ranks for chunk, ranks in wrote.items() if len(set(ranks.values())) > 1}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import struct
+import weakref
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ from ppwork.errors import LocalProtocolError, ParityError, listed, named_ranks
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import Ids, PPEnvelope
 from ppwork.protocol.parity import decode_facts, differing_keys, encode_facts, spelt_out
+from ppwork.records.run import WROTE
 from ppwork.records.spans import RESULTS_DIFFER, Recorder
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.lent import PLAIN
@@ -45,6 +47,29 @@ LOOKED_AT_BYTES = 1 << 20
 IN_SUMMARY = "Later chunks are in the summary; --digests compares all bytes of each tensor"
 
 log = logging.getLogger(__name__)
+
+
+class Received:
+    """A chunk's tensors as a mesh rank received them; a rank that alone writes into one has other values.
+
+    Keeps none of them. torch counts the writes, except those to an inference tensor, and numpy's.
+    """
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._before = [
+            (name, weakref.ref(tensor), tensor._version)
+            for name, tensor in tensors.items()
+            if not tensor.is_inference()
+        ]
+
+    def note(self, recorder: Recorder, ids: Ids) -> None:
+        """Record the names of those that were written into since."""
+        seen = ((name, kept(), before) for name, kept, before in self._before)
+        names = [
+            repr(name) for name, tensor, before in seen if tensor is not None and tensor._version != before
+        ]
+        if names:
+            recorder.instant(WROTE, ids=ids.where(), text=listed(names))
 
 
 def described(tensor: torch.Tensor) -> str:

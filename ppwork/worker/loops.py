@@ -39,7 +39,14 @@ from ppwork.worker.contract import (
     wanted,
     why_ended,
 )
-from ppwork.worker.digests import compare_inputs, compare_results, look_at_results, sampled, tell_apart
+from ppwork.worker.digests import (
+    Received,
+    compare_inputs,
+    compare_results,
+    look_at_results,
+    sampled,
+    tell_apart,
+)
 from ppwork.worker.stage_code import StageCode
 from ppwork.worker.summary import Kept, real
 from ppwork.worker.tally import Tally
@@ -285,6 +292,7 @@ def generate(
     """
     groups, which = plane.groups, envelope.ids.where()
     tally.kinds.add(envelope.tensors)
+    received = Received(envelope.tensors)
     code = StageCode("generate", generator, groups, which, kinds=tally.kinds)
     tally.returns = tally.returns or site_of_return(generator, "step")
     with plane.timed("generate", which) as took, code:
@@ -303,6 +311,7 @@ def generate(
                 tally.digest = sampled(result.tensors)
             plane.computed(calls)
             is_looked_at = tally.comparing and not plan.digests and groups.device.type == "cpu"
+        received.note(plane.recorder, envelope.ids)
         tell_of_handles(envelope.ids, plane.recorder)
         if is_looked_at:  # only after the chunk's collectives have turned out to be the same
             look_at_results(groups, envelope.ids, result, plane.recorder)

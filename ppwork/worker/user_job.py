@@ -35,7 +35,7 @@ from ppwork.records.files import write_whole
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.folder import REFUSED_FILE, new_run_dir
 from ppwork.records.pulse import Pulse, pulse_file
-from ppwork.records.run import CHECK_RESULTS, ODD_RESULTS, QUEUE, SUMMARY_FILE, Run, mesh_notes
+from ppwork.records.run import CHECK_RESULTS, ODD_RESULTS, QUEUE, SUMMARY_FILE, WRITES_DIFFER, Run, mesh_notes
 from ppwork.records.spans import HANDLE_LET_GO, Entry, Instant, Recorder, read_entries, span_file
 from ppwork.records.threads import written_down
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
@@ -60,6 +60,9 @@ from ppwork.worker.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
+ONLY_SOME = (
+    "only some mesh ranks wrote into a tensor that all had received, in %s: `ppwork diagnose` says who"
+)
 NO_FOLDER = (
     "join without run_dir: no watchdog runs, the mesh ranks do not compare what they call and return, and "
     "`ppwork diagnose` will have nothing to read; join(plan, run_dir=...) gives all three"
@@ -224,6 +227,8 @@ def _sum_up(plan: Plan, folder: Path, groups: Groups, kept: Kept) -> None:
     mesh = {rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}
     if notes := mesh_notes(mesh):
         Run(folder, None).complete(notes)
+    if WRITES_DIFFER in notes:
+        log.warning(ONLY_SOME, named_chunks(notes[WRITES_DIFFER]))
     if not plan.strict:
         notes, mesh = {key: chunks for key, chunks in notes.items() if key == ODD_RESULTS}, {}
     _refuse_odd(plan, folder, notes, mesh, of_loop=of_loop)

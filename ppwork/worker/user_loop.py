@@ -33,7 +33,7 @@ from ppwork.worker import progress
 from ppwork.worker.backend_wait import tell_of_handles
 from ppwork.worker.collectives import guard_loop, heed, install, keep
 from ppwork.worker.contract import Kinds, name_what_came
-from ppwork.worker.digests import in_words, sampled, tell_apart
+from ppwork.worker.digests import Received, in_words, sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls
 from ppwork.worker.summary import Kept
 from ppwork.worker.tally import NO_RESULT
@@ -105,6 +105,7 @@ class UserLoop:
         self._told = False
         """Whether the log has said that ``release_result`` is not called."""
         self._chunks: deque[Ids] = deque()
+        self._received: deque[Received] = deque()
         self._cuts: dict[int, list[str]] = {}
         """On a mesh rank, by chunk with a cut: empty while the loop has not asked for the cut."""
         self._told_of_cut = False
@@ -228,6 +229,7 @@ class UserLoop:
                 self.kept[OUTPUTS_FILE][message.ids.chunk_index] = only
         elif message is not None and message.action is PPAction.INFER:
             self._chunks.append(message.ids)
+            self._received.append(Received(message.tensors))
             if (plan := message.plan) is not None and plan.reset_cache:
                 noting = CutPlan(*msgspec.structs.astuple(plan))
                 self._cuts[message.ids.chunk_index] = noting.asked
@@ -260,6 +262,7 @@ class UserLoop:
     def _end_chunk(self, now_ns: int) -> None:
         progress.leave(None)
         ids = self._chunks.popleft()
+        self._received.popleft().note(self._recorder, ids)
         self._record("generate", self._chunk_since_ns, now_ns, ids)
         if self.calls is not None:
             digest, self._digest = self._digest, NO_RESULT

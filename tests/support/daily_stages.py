@@ -52,6 +52,15 @@ class Doubled:
         return {"x": self.tp.all_reduce(tensors["x"] * 2 / self.tp.size)}
 
 
+class Normalises(Doubled):
+    """The second of its ranks does it within the tensor that it received, and the first in one of its own."""
+
+    def step(self, tensors, step_index, num_steps):
+        x = tensors["x"]
+        half = x.div_(2) if self.tp.group_rank else x / 2
+        return {"x": self.tp.all_reduce(half * 2 / self.tp.size)}
+
+
 class Rounded(Doubled):
     """Each rank's share is rounded before it is summed: more ranks, another sum."""
 

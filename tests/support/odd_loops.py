@@ -1,6 +1,7 @@
 """A loop of one's own whose mesh ranks make other sums in chunk 3: ``odd_loops.py CASE RUN_DIR COMPARE``.
 
-In some cases it is odd in another way: its answers, its number of chunks, a cut, or what its ranks hold.
+In some cases it is odd in another way: its answers, its number of chunks, a cut, or what its ranks hold
+or write into.
 With a fourth argument, a file, the job has a default group of its own. A case may begin with ``strict``.
 """
 
@@ -29,6 +30,8 @@ WITHOUT_SUMS = (
     "cuts asked",
     "holds the same",
     "holds another",
+    "one writes",
+    "all write",
 )
 
 
@@ -60,7 +63,12 @@ def serve(plane, case):
             all_reduce = partial(dist.all_reduce, group=group)
             odd_sums(case, chunk.ids.chunk_index, group, all_reduce)
         drifts = case == "follower stays" and chunk.ids.chunk_index == DRIFTED and dist.get_rank(group) == 1
-        plane.reply({"x": chunk.tensors["x"] + drifts}, copy=True)
+        answer = chunk.tensors["x"] + drifts
+        if case == "all write" or (
+            case == "one writes" and (chunk.ids.chunk_index, plane.rank) == (DRIFTED, 2)
+        ):
+            chunk.tensors["x"][0] = 7
+        plane.reply({"x": answer}, copy=True)
 
 
 if __name__ == "__main__":

@@ -127,6 +127,18 @@ def test_a_cut_that_reaches_a_generator_without_reset_cache_is_told(run, tmp_pat
     assert "cuts_without_reset" not in run.summary
 
 
+def test_a_write_into_a_received_tensor_by_one_mesh_rank_is_told(run, tmp_path):
+    """That rank alone computes with other values from there on; torch counts the write."""
+    plan = run.plan.replace(stage1="daily_stages:Normalises", keep_outputs=False, verify=False, chunks=3)
+    odd = pp.launch(plan, out=tmp_path / "odd")
+    assert odd.summary["writes_differ"] == [0, 1, 2]
+    said = "in chunks 0 to 2: rank 1 into none, rank 2 into 'x'"
+    assert dict(rows_of(odd))["writes"].endswith(said)
+    assert said in pp.diagnose(odd).text
+    assert pp.diagnose(odd).is_odd
+    assert "writes_differ" not in run.summary
+
+
 CELL = """
 import torch
 

@@ -256,6 +256,27 @@ def test_a_loop_that_sends_more_chunks_than_its_plan_has_is_stopped_at_that_send
     assert gone(tmp_path / "run")
 
 
+@pytest.mark.parametrize("by", ["one writes", "all write", "strict one writes"])
+def test_a_write_into_a_received_tensor_by_one_mesh_rank_is_told(tmp_path, start_ranks, capfd, by):
+    """It made a wrong share, and nothing was said; if all ranks write it is meant."""
+    codes = started(start_ranks, by, tmp_path / "run", 2)
+    run, found, console = pp.open(tmp_path / "run"), pp.diagnose(tmp_path / "run"), capfd.readouterr().err
+    told = "only some mesh ranks wrote into a tensor that all had received, in chunk 4"
+    if by == "all write":
+        assert (codes, run.summary.get("writes_differ"), found.is_odd) == ([0, 0, 0], None, False)
+        assert told not in console
+        return
+    assert run.summary["writes_differ"] == [4]
+    assert console.count(told) == 1
+    if by.startswith("strict"):
+        assert codes == [1, 0, 0]
+        assert found.cause.what.endswith("and its plan is strict: writes differ in chunk 4.")
+        return
+    assert (codes, found.is_odd) == ([0, 0, 0], True)
+    assert "in chunk 4: rank 1 into none, rank 2 into 'x'. A wrong share, if it was not meant" in found.text
+    assert gone(tmp_path / "run")
+
+
 @pytest.mark.parametrize("asked", [False, True], ids=["unasked", "asked"])
 def test_a_cut_for_which_a_loop_does_not_ask_is_told(tmp_path, start_ranks, capfd, asked):
     """Nothing was reset, and nothing was said, also under ``strict``."""
