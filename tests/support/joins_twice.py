@@ -7,8 +7,11 @@ import torch
 
 from ppwork.ranks import Plan, PPWorkError, Stage0Plane, join
 
+TIMEOUT_S = 90
+"""What a rank would wait for that is not told: far above a cold start on a busy machine."""
+
 torch.set_num_threads(1)
-plan = Plan(mesh_size=1, backend="gloo", timeout_s=30)
+plan = Plan(mesh_size=1, backend="gloo", timeout_s=TIMEOUT_S)
 for folder in sys.argv[1:]:
     said = "joined and left"
     try:
