@@ -326,7 +326,11 @@ def _sum_of_some(
 ) -> Finding:
     """Say that some ranks wait in a collective, and that the others made none, or another one."""
     behind = tuple(sorted(spots.keys() - {*in_sum}))
-    told, checks = _stories(evidence, spots[in_sum[0]][0], in_sum, behind, "the order differs")
+    call, at = spots[behind[0]]  # a later line: in a loop it may be of the turn before
+    left_out = f"in a loop {named_ranks(in_sum)} left out the {call} at {at} in the turn before"
+    told, checks = _stories(
+        evidence, spots[in_sum[0]][0], in_sum, behind, f"{left_out}, or the order differs"
+    )
     return Finding(
         (),
         "CollectiveMismatch",

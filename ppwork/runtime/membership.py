@@ -238,13 +238,15 @@ def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> 
         return [store.get(each) for each in keys]
     except RuntimeError as error:  # DistStoreError; DistNetworkError when the store's host is gone
         missing = [peer for peer, each in enumerate(keys) if not _has(store, each)]
-        what = f"Ranks {missing} did not reach {key!r} at start-up in time."
+        waited_s = store.timeout.total_seconds()  # type: ignore[attr-defined]
+        what = f"Ranks {missing} did not reach {key!r} at start-up in time: {waited_s:g} s."
         if rank in missing:  # this rank, which has come
             what = f"The store was lost before all ranks had reached {key!r}: rank 0 or torchrun has ended."
         raise PeerTimeoutError(
             what,
             where={"rank": rank, "peer": next(iter(missing), None)},
-            check_first="the logs of those ranks: did they start, and did they fail before this?",
+            check_first="the logs of those ranks: did they start, and did they fail before this? To load for "
+            "longer, raise `timeout_s`",
         ) from error
 
 
