@@ -9,6 +9,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ppwork.timeline.meetings import START
+
 _GROUP_AT = {
     "barrier": 0, "monitored_barrier": 0,
     "all_gather": 2, "all_gather_into_tensor": 2, "all_gather_object": 2, "all_reduce": 2, "all_to_all": 2,
@@ -24,13 +26,15 @@ _LONGEST = 400
 
 
 def is_of_all_ranks(text: str, call: str) -> bool:
-    """Say whether a line makes a collective and gives no group to it: all ranks have to make it.
+    """Say whether a line makes a collective and gives no group to it, or starts: all ranks have to make it.
 
     >>> is_of_all_ranks("dist.all_reduce(x.sum(), dist.ReduceOp.MAX)", "all_reduce")
     True
     >>> is_of_all_ranks("dist.all_reduce(x, group=tp)", "all_reduce")
     False
     """
+    if call == START:
+        return True
     place = _GROUP_AT.get(call)
     groups = [argument(node, place, "group") for node in calls_in(text, call)] if place is not None else []
     return bool(groups) and not any(groups)

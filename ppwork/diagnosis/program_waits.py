@@ -138,22 +138,19 @@ def program_waits(met: Meetings) -> ProgramWaits | None:
     all_left = all(of_rank.left is not None and not of_rank.left.error for of_rank in met.ranks.values())
     met = met if all_left else _when_the_first_gave_up(met)
     waits = () if all_left else tuple(_wait(met, rank, of_rank) for rank, of_rank in met.ranks.items())
-    cut_off = None if all_left else start_cut_off(met)
-    lost = () if all_left or cut_off else tuple(_lost_handle(met))
+    stood = {rank: stood_in(of_rank) for rank, of_rank in met.ranks.items()}
+    kinds = {rank: _kind(met.ranks[rank], call) for rank, call in stood.items() if call is not None}
+    if not all_left and (cut_off := start_cut_off(met)) is not None:
+        return ProgramWaits(waits, (), cut_off, met.ranks, kinds)  # what did not meet follows from it
+    lost = () if all_left else tuple(_lost_handle(met))
     mismatches = (
-        ()
-        if cut_off
-        else (
-            *_collectives(met, all_left=all_left),
-            *_messages(met, _circle_of_messages(met, waits)),
-            *lost,
-        )
+        *_collectives(met, all_left=all_left),
+        *_messages(met, _circle_of_messages(met, waits)),
+        *lost,
     )
     if all_left and not mismatches:
         return None
-    stood = {rank: stood_in(of_rank) for rank, of_rank in met.ranks.items()}
-    cause = cut_off or (None if all_left or mismatches else cause_of(met, stood))
-    kinds = {rank: _kind(met.ranks[rank], call) for rank, call in stood.items() if call is not None}
+    cause = None if all_left or mismatches else cause_of(met, stood)
     return ProgramWaits(waits, mismatches, cause, met.ranks, kinds, bool(lost) and mismatches == lost)
 
 

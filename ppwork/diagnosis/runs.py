@@ -355,8 +355,7 @@ def _useless_cuts(evidence: RunEvidence) -> tuple[str, ...]:
 
 def _writes_apart(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about tensors that every mesh rank received and only some wrote into."""
-    mesh = {rank: evidence.entries.get(rank, []) for rank in evidence.topology.mesh_ranks}
-    told = told_of_writes(mesh)
+    told = told_of_writes(evidence.entries)
     return (f"{told}. A wrong share, if it was not meant: `.clone()` before the write",) if told else ()
 
 

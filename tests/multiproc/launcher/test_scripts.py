@@ -46,11 +46,10 @@ def test_a_rank_that_raises_is_named_with_the_users_line_and_what_became_of_the_
     assert failed.value.what.startswith(f"{program}:8")
     assert "Rank 1 raised ValueError: boom" in failed.value.what
     assert failed.value.where == {"rank": 1}
-    # They may still be in init_process_group, which then fails. torchrun looks every 0.1 s, and ends who has
-    # not come to the closed connection.
-    in_call = r" waits for rank 1: (?:all_reduce|init_process_group)"
-    in_start = rf", in init_process_group at {re.escape(str(program))}:5: RuntimeError: Gloo connectFullMesh"
-    others = re.findall(rf"rank ([02])(?:{in_call}|{in_start}|: was killed by SIGTERM)", failed.value.what)
+    # They may still be in init_process_group. torchrun looks every 0.1 s, and ends who has not come to
+    # the closed connection.
+    became = r"rank ([02])(?: waits for rank 1: (?:all_reduce|init_process_group)|: was killed by SIGTERM)"
+    others = re.findall(became, failed.value.what)
     assert sorted(others) == ["0", "2"]
 
 
