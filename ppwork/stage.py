@@ -70,6 +70,30 @@ class TensorParallel(Protocol):
             Until every mesh rank has made the same call (gloo), at most the plan's ``timeout_s``.
         """
 
+    def compare(self, tensors: Tensors) -> None:
+        """Compare tensors that every mesh rank must hold alike, such as counts, a cache, a random state.
+
+        A wrong share of a sum is the same wrong sum on all ranks, so their results do not show it. Every mesh
+        rank calls this in the same place in ``step`` or ``recompute``. In a chunk whose collectives are
+        compared (the plan's ``compare_collectives``) ranks exchange digests of all bytes. In later chunks
+        ranks of one host read each other's in the run's folder, and ranks of other hosts are not compared.
+
+        Args:
+            tensors: By name, dense; one on a GPU is copied to the host first, which waits for the GPU.
+
+        Collective:
+            ``tp_pg``, all mesh ranks, in a compared chunk; else none.
+
+        Blocks:
+            In a compared chunk until every mesh rank has made the same call, at most the plan's
+            ``timeout_s``.
+
+        Raises:
+            LocalProtocolError: Another mesh rank holds another tensor (in a compared chunk every mesh rank,
+                else the later one; names both, with chunk, line and tensor), or no chunk is being computed
+                (this mesh rank).
+        """
+
 
 class NoTensorParallel:
     """The mesh of one rank: it has no group, and a sum is the rank's own tensor. Stage 0 gets it, too."""
@@ -98,6 +122,13 @@ class NoTensorParallel:
             None.
         """
         return tensor
+
+    def compare(self, tensors: Tensors) -> None:
+        """Do nothing: there is no other rank.
+
+        Collective:
+            None.
+        """
 
 
 def _no_mesh() -> LocalProtocolError:

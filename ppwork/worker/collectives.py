@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import wraps
 from traceback import walk_tb
@@ -37,9 +37,10 @@ from ppwork.records.difference import difference_of
 from ppwork.records.ledger import RECORD_BYTES, CollectiveCall
 from ppwork.records.spans import WhichChunk
 from ppwork.runtime.groups import Groups
+from ppwork.runtime.tensors import check_by_name
 from ppwork.worker import operators
 from ppwork.worker.backend_wait import ASKS, framed, lend
-from ppwork.worker.shared_calls import ROOTS, SPLITS, alike, calls_of_this_thread, error_of, operation
+from ppwork.worker.shared_calls import ROOTS, SPLITS, alike, calls_of_this_thread, error_of, held, operation
 from ppwork.worker.tally import Tally
 from ppwork.worker.user_lines import line_from, lines_from, outwards
 
@@ -110,6 +111,31 @@ class TPGroup:
             dist.all_reduce(tensor, group=self.group)
         return tensor
 
+    def compare(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Compare what every mesh rank must hold alike; see ``TensorParallel.compare``.
+
+        Raises:
+            LocalProtocolError: Another mesh rank holds another tensor (in a compared chunk every mesh rank,
+                else the later one), or no chunk is being computed (this mesh rank).
+            PeerLostError, PeerTimeoutError: As ``exchange``, in a compared chunk.
+        """
+        check_by_name(tensors)
+        calls, tally = calls_of_this_thread(), getattr(_inside, "tally", None)
+        if calls is None and tally is None:
+            raise LocalProtocolError(
+                "`tp.compare` was called while no chunk was computed.",
+                where={"rank": self._groups.rank, "role": str(self._groups.role), "group": "tp_pg"},
+                check_first="`replicated()` with `digests`: it compares what a constructor loads",
+            )
+        for name, tensor in tensors.items():
+            if tally is not None and tally.comparing:
+                tally.collectives += 1
+                tally.site = lines_from(sys._getframe(1))
+                with tally.showing():
+                    compare(self._groups, tally, held(name, tensor))
+            elif calls is not None:
+                calls.state(held(name, tensor))
+
 
 def exchange(groups: Groups, raw: bytes) -> list[bytes]:
     """Show some bytes to the mesh ranks, and return the bytes of each mesh rank, in group-rank order.
@@ -177,6 +203,7 @@ def counting(groups: Groups, tally: Tally, envelope: PPEnvelope) -> Iterator[Chu
     assert envelope.plan is not None, "the session lets no INFER pass without a plan"  # noqa: S101
     tally.begin(envelope.ids, envelope.plan)
     shared = None if tally.comparing else tally.shared
+    _inside.tally = tally
     try:
         if shared is not None:
             shared.begin(envelope.ids)
@@ -187,6 +214,7 @@ def counting(groups: Groups, tally: Tally, envelope: PPEnvelope) -> Iterator[Chu
         elif shared is not None:
             tally.odd = shared.end(*tally.digest, returns=tally.returns)
     finally:
+        _inside.tally = None
         tally.end()
         if shared is not None:
             shared.leave()
@@ -214,7 +242,7 @@ def seeing(groups: Groups, tally: Tally | None) -> TorchDispatchMode:
         is_message = "send" in name or "recv" in name
         with _Noting():
             _check(group, name)
-            if tally is not None and not is_message:
+            if tally is not None and not is_message and not tally.shows:
                 tally.collectives += 1
                 tally.site = lines_from(frame)
                 compare(groups, tally, _operation(name, named, frame, groups.topology.mesh_ranks))

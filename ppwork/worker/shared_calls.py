@@ -32,6 +32,7 @@ from ppwork.protocol.envelope import Ids
 from ppwork.records.difference import RankDifference, chunk_until, difference_of
 from ppwork.records.ledger import (
     CALL,
+    COMPARE,
     ON_DEFAULT,
     RETURNED,
     SHAPES_BYTES,
@@ -42,7 +43,7 @@ from ppwork.records.ledger import (
     packed_site,
 )
 from ppwork.runtime.groups import Groups
-from ppwork.runtime.tensors import dtype_name
+from ppwork.runtime.tensors import digest_of, dtype_name
 from ppwork.worker.user_lines import lines_from
 
 SEEN = {
@@ -216,6 +217,12 @@ def alike(passed: Any, *, sized: bool) -> Alike:  # noqa: ANN401  what a program
     passed = passed[0] if isinstance(passed, list) and isinstance(next(iter(passed), None), list) else passed
     tensors = (each for each in (passed if isinstance(passed, list) else [passed]) if torch.is_tensor(each))
     return tuple({(each.dtype, each.shape if sized else None): None for each in tensors})
+
+
+def held(name: str, tensor: torch.Tensor) -> str:
+    """Return a tensor that ranks must hold alike as a call, so that they compare it as they compare calls."""
+    kind = f"{dtype_name(tensor.dtype)}{list(tensor.shape)}"
+    return f"{COMPARE}{name!r} {kind} with digest {digest_of(tensor):08x}"
 
 
 def operation(

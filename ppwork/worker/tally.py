@@ -16,7 +16,8 @@ later chunks, if the ranks share a host.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ppwork.errors import LocalProtocolError
@@ -39,6 +40,7 @@ class Tally:
         comparing: Whether this chunk's collectives are compared before they are called.
         calls: Generator calls begun in this chunk.
         collectives: Collectives begun in this chunk.
+        shows: Whether this rank shows others what it holds: that exchange is ours, and not compared itself.
         site: The user's line of the last collective, and the lines that led to it.
         returns: Lines at which the step may return, in that form: the place of an end without a collective.
         made: This chunk's calls, and its end, that were compared and found the same.
@@ -50,7 +52,7 @@ class Tally:
     """
 
     def __init__(self, rank: int, role: str, compare: int) -> None:
-        self.comparing = False
+        self.comparing = self.shows = False
         self.calls = self.collectives = self._cuts = 0
         self.site = self.returns = ""
         self.made: list[CollectiveCall] = []
@@ -75,6 +77,15 @@ class Tally:
     def end(self) -> None:
         """Stop counting: between chunks the stage may do as it likes."""
         self._ids, self.comparing = None, False
+
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Inside, this rank exchanges what it holds."""
+        self.shows = True
+        try:
+            yield
+        finally:
+            self.shows = False
 
     def generator_call(self, name: str) -> None:
         """Count one generator call that is about to begin.

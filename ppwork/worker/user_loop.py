@@ -24,17 +24,15 @@ from ppwork.errors import LocalProtocolError, PPWorkError
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.session import Session
 from ppwork.protocol.topology import STAGE0_RANK, Role
-from ppwork.records.ledger import COMPARE
 from ppwork.records.run import NOTHING_RESET, OUTPUTS_FILE
 from ppwork.records.spans import STAGE1_MS, Recorder, WhichChunk
 from ppwork.runtime import Groups, MeshPlane, PPControlPlane
-from ppwork.runtime.tensors import digest_of
 from ppwork.worker import progress
 from ppwork.worker.backend_wait import tell_of_handles
 from ppwork.worker.collectives import guard_loop, heed, install, keep
 from ppwork.worker.contract import Kinds, name_what_came
-from ppwork.worker.digests import Received, in_words, sampled, tell_apart
-from ppwork.worker.shared_calls import SharedCalls
+from ppwork.worker.digests import Received, sampled, tell_apart
+from ppwork.worker.shared_calls import SharedCalls, held
 from ppwork.worker.summary import Kept
 from ppwork.worker.tally import NO_RESULT
 
@@ -172,8 +170,7 @@ class UserLoop:
         """
         if self.calls is not None:
             for name, tensor in tensors.items():
-                kind = in_words(tensor.dtype, tensor.shape)
-                self.calls.state(f"{COMPARE}{name!r} {kind} with digest {digest_of(tensor):08x}")
+                self.calls.state(held(name, tensor))
 
     def called(self, call: str) -> None:
         """Record the loop's work since the plane's last call.

@@ -72,6 +72,25 @@ class Drifts(Scaler):
         return {**result, "small": result["small"] + odd}
 
 
+class Holds(Scaler):
+    """Counts its chunks; by the plan's option one rank has lost count from a chunk on, and all sum by it."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        self.counts, self.lost_at = torch.zeros(2, 3), context.plan.options.get("lost_at")
+        if context.plan.options.get("too_early"):
+            self.tp.compare({"counts": self.counts})
+
+    def step(self, tensors, step_index, num_steps):
+        self.counts += 1
+        if self.counts[0, 0] == (self.lost_at or 0) + 1 and self.lost_at and self.tp.group_rank == 1:
+            self.counts += 1
+        self.tp.compare({"seen": torch.arange(4), "counts": self.counts})  # HELD
+        share = self.tp.all_reduce(self.counts.clone())[0, 0] / self.tp.size
+        result = super().step(tensors, step_index, num_steps)
+        return {**result, "small": result["small"] + share}
+
+
 class Keeps(Scaler):
     """The followers return nothing: the leader's result is the one that is sent."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 
@@ -216,6 +217,34 @@ def test_a_generator_call_too_many_is_caught_on_its_rank_before_its_first_collec
     assert "`step` was called as generator call 3 of a chunk that has 2" in run.failure.what
     assert run.failure.where["chunk_index"] == 3
     assert "guarded_stages.py:" in run.failure.what
+
+
+@pytest.mark.parametrize("lost_at", [1, 4], ids=["in a compared chunk", "in a late chunk"])
+def test_what_mesh_ranks_must_hold_alike_is_compared_where_a_stage_asks(tmp_path, lost_at):
+    """A rank that had lost count gave a wrong share, and the wrong sum was alike on all ranks."""
+    options = {"lost_at": lost_at}
+    run, records = failed(tmp_path, chunks=6, stage1="guarded_stages:Holds", options=options)
+    digest = r"called compare 'counts' float32\[2, 3\] with digest \w{8} \(guarded_stages.py:\d+\)"
+    sentence, *lines = run.failure.what.splitlines()
+    assert re.fullmatch(
+        rf"Ranks 1 and 2 differ at call 2 of chunk {lost_at}: rank 1 {digest}, rank 2 {digest}\.", sentence
+    )
+    assert [line.endswith('"counts": self.counts})  # HELD') for line in lines[:2]] == [True, True]
+    own = [record for record in records if record.error_type == "LocalProtocolError"]
+    assert len(own) == (2 if lost_at == 1 else 1)  # an exchange tells both, the folder the later one
+    assert {record.where["chunk_index"] for record in own} == {lost_at}
+    assert all(record.check_first.startswith("is it loaded, reset and updated alike") for record in own)
+    sent = [entry.chunk_index for entry in run.entries(1) if entry.name == "result.send"]
+    assert sent == [*range(lost_at)]
+
+
+def test_a_stage_that_holds_the_same_runs_and_one_that_asks_in_its_constructor_is_told_where_to(tmp_path):
+    """With the plan's default some chunks are compared by an exchange and some by the folder."""
+    run = pp.launch(toy(chunks=6, verify=True, stage1="guarded_stages:Holds"), out=tmp_path / "same")
+    assert (run.summary["verified_chunks"], run.summary["max_abs_diff"]) == (6, 0.0)
+    failure = failed(tmp_path, stage1="guarded_stages:Holds", options={"too_early": True})[0].failure
+    assert "`tp.compare` was called while no chunk was computed" in failure.what
+    assert failure.check_first.startswith("`replicated()`")
 
 
 def test_weights_and_variables_of_the_stage_that_differ_are_named_before_any_chunk(tmp_path, start_ranks):
