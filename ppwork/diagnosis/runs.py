@@ -67,7 +67,15 @@ from ppwork.diagnosis.uneven_collectives import (
     widened,
 )
 from ppwork.diagnosis.waits import roots, waits_of
-from ppwork.errors import PeerTimeoutError, PlanError, StuckError, listed, named_chunks, named_ranks
+from ppwork.errors import (
+    PeerTimeoutError,
+    PlanError,
+    StuckError,
+    TerminalNotice,
+    listed,
+    named_chunks,
+    named_ranks,
+)
 from ppwork.plan import Plan
 from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_HUNG, TORCHRUN_STOPPED
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
@@ -442,13 +450,16 @@ def _places(
     """
     waiting = {wait.rank for wait in waits if wait.waits_for}
     lines: dict[int, str] = {}
+    spoke = {record.rank for record in (cause, *others)}
     for record in others:
         on_one_clock = not evidence.apart.intersection([cause.rank, record.rank])
         later = on_one_clock and record.at_ns > cause.at_ns > 0
         after = f" after {(record.at_ns - cause.at_ns) / 1e9:.3f} s" if later else ""
         known = tells_of_a_freeze(record) and record.where.get("peer") == cause.rank  # the headline says it
         known = known or bool(record.between and cause.between) or record.rank in alike
-        error = f"{record.error_type}: the same" if known else _error(record)
+        told_by = record.where.get("peer") if record.error_type == TerminalNotice.__name__ else None
+        what = "the same" if known else f"told by rank {told_by}" if told_by in spoke else ""
+        error = f"{record.error_type}: {what}" if what else _error(record)
         lines[record.rank] = f"then rank {record.rank}{after}: {error}{_last(evidence, record.rank)}"
     for rank in range(evidence.topology.world_size):
         if rank not in (cause.rank, *lines, *waiting) and not (rank in evidence.absent and cause.rank < 0):

@@ -138,6 +138,15 @@ def test_the_users_line_comes_first_then_the_cause_then_the_others_by_time(run):
     assert found.text.splitlines()[-1].startswith("  check first: ")
 
 
+def test_what_a_notice_repeats_is_not_said_again(run):
+    """Each peer's line repeated the whole cause; a notice from a rank that left no record is all there is."""
+    write_record(run, record(1, what="its own bug", at_ns=ZERO))
+    said = "The session was ended by a peer (rank=1 role=leader): its own bug"
+    for peer, line in ((1, "TerminalNotice: told by rank 1"), (2, f"TerminalNotice: {said}")):
+        write_record(run, symptom(0, peer, error_type="TerminalNotice", what=said, at_ns=ZERO + 4 * MS))
+        assert f"  then rank 0 after 0.004 s: {line}\n" in diagnose(run, 1).text
+
+
 def test_of_ranks_that_made_the_same_mistake_none_is_called_the_first(run):
     """A step without `return` fails on every mesh rank; which one is the first is a race."""
     write_record(run, record(2, what="no return", source="my_stages.py:7", at_ns=ZERO))
