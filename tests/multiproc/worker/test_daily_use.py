@@ -33,7 +33,6 @@ def run(tmp_path_factory, request):
             stage0="daily_stages:Words",
             stage1="daily_stages:Doubled",
             keep_outputs=True,
-            threads_per_rank=2,
         )
         yield pp.launch(plan, out=str(tmp_path_factory.mktemp("daily") / "run"))
 
@@ -54,10 +53,6 @@ def test_what_a_stage_logs_stands_once_in_its_ranks_log_with_rank_and_time(run):
     assert len(unnamed) == 5
     assert all(re.match(r"\+\d+ms r0 WARNING root \| ", line) for line in unnamed)
     assert len([line for line in lines if "joined as stage0" in line]) == 1
-
-
-def test_threads_are_those_of_the_plan(run):
-    assert "threads 2" in log_file(run.run_dir, 2).read_text()
 
 
 def test_metrics_and_figures_have_keys_of_their_own_and_stand_in_the_table(run):
@@ -176,6 +171,7 @@ def test_stages_of_a_cell_run_on_real_ranks_and_so_does_the_cell_when_it_was_cha
 
 
 def test_a_difference_names_its_first_chunk_dtype_and_the_option_and_passes_with_it(tmp_path):
+    """The second run also has two threads a rank: other threads than the warm launcher's are started cold."""
     plan = toy(
         chunks=3,
         options={"source": {"ends": 9}, "scales": [0.0, 1.0]},  # chunk 0 is all zeros
@@ -187,7 +183,7 @@ def test_a_difference_names_its_first_chunk_dtype_and_the_option_and_passes_with
     assert "first in chunk 1" in failed.what
     assert "--tolerance" in failed.check_first
     words = ["run", "--stage0", plan.stage0, "--stage1", plan.stage1, "--chunks", "3", "--timeout-s", "20"]
-    options = ["--verify", "--tolerance", "0.1", "-o", 'source={"ends": 9}', "-o", "scales=[0.0, 1.0]"]
+    options = ["--threads", "2", "--verify", "--tolerance", "0.1", "-o", 'source={"ends": 9}', "-o", "scales=[0.0, 1.0]"]
     done = subprocess.run(
         [sys.executable, "-m", "ppwork", *words, *options, "--out", str(tmp_path / "loose")],
         capture_output=True, text=True, check=False, timeout=100,
@@ -195,3 +191,4 @@ def test_a_difference_names_its_first_chunk_dtype_and_the_option_and_passes_with
     assert done.returncode == 0, done.stderr
     assert "max_abs_diff" in done.stdout
     assert "tokens_per_s" in done.stdout
+    assert "threads 2" in log_file(tmp_path / "loose", 2).read_text()

@@ -24,12 +24,15 @@ pytestmark = pytest.mark.multiproc
 PORTING = EXAMPLES / "porting"
 MOST_LINES = {"plain": 70, "own_loop": 30, "stages": 25}
 IMPORTS = """\
-import contextlib, os, warnings
+import contextlib, os, sys, warnings
 import torch._dynamo.backends.debugging, torch.distributed.fsdp, torch.distributed.tensor.parallel
 with contextlib.suppress(ImportError), warnings.catch_warnings(action="ignore"):
     import transformers.models.llama.modeling_llama
 os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # set by these imports
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+dynamic_rendezvous.get_method_name = lambda depth=2: sys._getframe(depth).f_code.co_name
 """
+"""The last line is that of our launcher: with so many modules torchrun's own way takes a second each time."""
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import queue
 import re
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -71,8 +72,8 @@ def test_a_whole_program_on_a_page_runs(tmp_path, monkeypatch, told):
     programs = {"\n".join(block.splitlines()[block.startswith("%") :]) for block in whole}
     assert len(programs) == 1  # on two pages it is the same one
     (tmp_path / "mine.py").write_text(RUN[told] + programs.pop())
+    shutil.copy(EXAMPLES / "my_stages.py", tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     assert pp.launch_script("mine.py", nproc=3).exit_code == 0
 
 
