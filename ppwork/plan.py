@@ -85,8 +85,9 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verify: bool = False
     """Compare rank 0's outputs, and the tensors that the mesh returned, with the single-process reference."""
     strict: bool = False
-    """Let a run that ended well fail if it was odd, as by a cut that reset nothing or chunks that did
-    not come. Results of mesh ranks that differ fail it in any case."""
+    """Let a run that ended well fail also if nobody waited for a handle, a thread died, or only some mesh
+    ranks wrote into what all received. Results that differ between mesh ranks, a cut that reset nothing and
+    another number of chunks than planned fail it in any case."""
     keep_outputs: bool = False
     """Keep rank 0's outputs in its memory, and write them to the folder at the end: ``Run.outputs``."""
     tolerance: float = 1e-4

@@ -180,9 +180,8 @@ def _asked(
         bool,
         _of(
             CHECKS,
-            "Exit with 1 also if the run ended well and was odd: fewer chunks than --chunks, "
-            "a cut that reset nothing, a dead thread, a handle that nobody waited for, a write by only some "
-            "mesh ranks into what all received.",
+            "Exit with 1 also if the run ended well, and a thread died, nobody waited for a handle, or only "
+            "some mesh ranks wrote into what all received.",
         ),
     ] = False,
     digests: Annotated[bool, _of(CHECKS, "Compare weights, inputs and results over the mesh.")] = False,

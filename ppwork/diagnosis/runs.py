@@ -660,18 +660,21 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
     count, planned = (evidence.summary or {}).get("chunks"), evidence.plan.chunks or 0
     of = f" of {planned}" if isinstance(count, int) and count < planned else ""
     ended = f"the run emitted {count}{of} chunks" if count else "the run ended well"
-    if dropped := (evidence.summary or {}).get("dropped_chunks"):
+    dropped = (evidence.summary or {}).get("dropped_chunks") or ()
+    is_short = bool(of) and count + len(dropped) < planned
+    if dropped:
         ended += f"; a flush made {named_chunks(dropped)} stale"
     left = {e.chunk_index for e in evidence.entries.get(STAGE0_RANK, []) if e.name == "envelope.send"}
     if of and evidence.of_loop and len(left - {-1}) == count:  # of a stage's stream there is more to say
         ended += "; its loop sent no more"
     # In a chunk that failed, a rank that raised has noted no writes.
-    headline, seen = f"Nothing failed: {ended}.", (*_beside(evidence), *_writes_apart(evidence))
+    fine = "No rank failed, and" if is_short else "Nothing failed:"
+    headline, seen = f"{fine} {ended}.", (*_beside(evidence), *_writes_apart(evidence))
     asked = stream_ended(evidence.entries.get(STAGE0_RANK, []))
     is_empty = bool(count == 0 and asked)
     if is_empty:  # who asks for chunks has not ended well without any
         headline, seen = f"No rank failed, and no chunk came: {asked}", tuple(s for s in seen if s != asked)
-    if evidence.odd_results:  # what was sent is one rank's, right or wrong: that stands above a good end
+    if evidence.odd_results or _useless_cuts(evidence):  # results may be wrong: that stands above a good end
         headline, seen = seen[0], (f"No rank failed: {ended}.", *seen[1:])
     is_alone = evidence.topology.mesh_size == 1 or "max_abs_diff" in (evidence.summary or {})
     return Diagnosis(
@@ -679,7 +682,7 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
         headline=headline,
         seen=seen,
         unknown=() if is_alone else (NOT_COMPARED,),
-        is_odd=bool(seen or of or is_empty),
+        is_odd=bool(seen or is_short or is_empty),
     )
 
 

@@ -34,15 +34,16 @@ from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.files import read_json
 from ppwork.records.folder import free_mb, refuse_taken, run_folder
 from ppwork.records.hosts import HostsRecord
-from ppwork.records.notes import odd_results, queues_of
+from ppwork.records.notes import queues_of
 from ppwork.records.run import (
-    CHECK_RESULTS,
+    EARLY_SOURCE,
     OUTPUTS_FILE,
     RETURNED_DIFFERS,
     RETURNED_FILE,
     SUMMARY_FILE,
     TORCHRUN_LOG,
     VERIFY_FILE,
+    WRONG,
     LaunchEnd,
     Run,
     by_how_much,
@@ -223,17 +224,19 @@ def _failure(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed |
 
 
 def _odd(run: Run) -> RunFailed | None:
-    """Return the failure of a run that came to its end: no chunk, results that differ, or odd and strict."""
-    is_empty = run.summary.get("chunks") == 0 and not run.summary.get("dropped_chunks")
-    differ = bool(odd_results(run.summary))
-    if not (run.plan.strict or is_empty or differ):
+    """Return the failure of a run that came to its end: what always is one, or odd and strict."""
+    dropped = len(run.summary.get("dropped_chunks", ()))
+    emitted = run.summary.get("chunks", run.plan.chunks or 0)
+    is_empty, is_short = emitted + dropped == 0, emitted + dropped < (run.plan.chunks or 0)
+    wrong = next((WRONG[key] for key in WRONG if run.summary.get(key)), EARLY_SOURCE if is_short else "")
+    if not (run.plan.strict or is_empty or wrong):
         return None
     if not (found := diagnose(run.run_dir, run.exit_code)).is_odd:
         return None
     if is_empty:
         return RunFailed(found.story, check_first="what encode returned for chunk 0")
-    if differ:
-        return RunFailed(found.story, check_first=CHECK_RESULTS)
+    if wrong:
+        return RunFailed(found.story, check_first=wrong)
     what = f"The run ended well and was odd, and its plan is strict.\n{found.story}"
     return RunFailed(what, check_first="without `strict` it ends well, and says the same")
 

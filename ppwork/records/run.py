@@ -30,13 +30,19 @@ RETURNED_DIFFERS = "returned_differs"
 """Key of a summary: a sentence about the first returned tensor that differs from its reference."""
 ODD_RESULTS = "results_differ"
 """Key of a summary: the chunks for which mesh ranks returned different results."""
-CHECK_RESULTS = (
-    "which rank is right is not known: what does each of them return there? A rank whose tensors are its own "
-    "returns none, `{}`"
-)
 NOTHING_RESET = "cuts_without_reset"
 """Key of a summary: the chunks whose cut came to a generator without ``reset_cache``, or to a loop that did
 not ask for it. A mesh rank has an instant of this name at each."""
+WRONG = {
+    ODD_RESULTS: "which rank is right is not known: what does each of them return there? A rank whose tensors "
+    "are its own returns none, `{}`",
+    NOTHING_RESET: "what does a cut reset? Where there is nothing to reset, write an empty `reset_cache`; a "
+    "loop reads `chunk.plan.reset_cache`",
+}
+"""Keys of a summary that fail a run which otherwise ended well, and what to check first."""
+EARLY_LOOP = "does the loop end early? one that does not know its number has no `chunks` in its plan"
+EARLY_SOURCE = "what ended the stream? a source that may end earlier has no `chunks` in its plan"
+"""What to check first if fewer chunks came than the plan has."""
 WROTE = "wrote_into"
 """An instant of a mesh rank that wrote into tensors of a chunk that it had received; its text names them."""
 WRITES_DIFFER = "writes_differ"

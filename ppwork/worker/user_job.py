@@ -35,7 +35,16 @@ from ppwork.records.files import write_whole
 from ppwork.records.flight import NCCL_DUMP_VARIABLE
 from ppwork.records.folder import REFUSED_FILE, new_run_dir
 from ppwork.records.pulse import Pulse, pulse_file
-from ppwork.records.run import CHECK_RESULTS, ODD_RESULTS, QUEUE, SUMMARY_FILE, WRITES_DIFFER, Run, mesh_notes
+from ppwork.records.run import (
+    EARLY_LOOP,
+    EARLY_SOURCE,
+    QUEUE,
+    SUMMARY_FILE,
+    WRITES_DIFFER,
+    WRONG,
+    Run,
+    mesh_notes,
+)
 from ppwork.records.spans import HANDLE_LET_GO, Entry, Instant, Recorder, read_entries, span_file
 from ppwork.records.threads import written_down
 from ppwork.runtime import FollowerPlane, Groups, Hook, LeaderPlane, MeshPlane, PPControlPlane, Stage0Plane
@@ -230,7 +239,7 @@ def _sum_up(plan: Plan, folder: Path, groups: Groups, kept: Kept) -> None:
     if WRITES_DIFFER in notes:
         log.warning(ONLY_SOME, named_chunks(notes[WRITES_DIFFER]))
     if not plan.strict:
-        notes, mesh = {key: chunks for key, chunks in notes.items() if key == ODD_RESULTS}, {}
+        notes, mesh = {key: chunks for key, chunks in notes.items() if key in WRONG}, {}
     _refuse_odd(plan, folder, notes, mesh, of_loop=of_loop)
 
 
@@ -255,7 +264,7 @@ def _refuse_odd(
         if isinstance(entry, Instant) and entry.name == HANDLE_LET_GO
     )
     ended = sum(entry.name in ("emit", "drop") for entry in read_entries(folder, STAGE0_RANK))
-    if (plan.strict or of_loop) and plan.chunks not in (None, ended):
+    if plan.chunks not in (None, ended):
         odd.append(f"{ended} chunks, and the plan has chunks={plan.chunks}")
     if odd:
         raise LocalProtocolError(
@@ -263,9 +272,7 @@ def _refuse_odd(
             where={"rank": STAGE0_RANK, "role": str(Role.STAGE0)},
             check_first="`ppwork diagnose` says more of each"
             if plan.strict
-            else CHECK_RESULTS
-            if notes
-            else "does the loop end early? one that does not know its number has no `chunks` in its plan",
+            else next((WRONG[key] for key in WRONG if key in notes), EARLY_LOOP if of_loop else EARLY_SOURCE),
         )
 
 

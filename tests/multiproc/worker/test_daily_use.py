@@ -108,8 +108,15 @@ def test_a_source_that_forgets_to_return_a_later_chunk_is_warned_of_by_line(run,
 
 
 def test_a_cut_that_reaches_a_generator_without_reset_cache_is_told(run, tmp_path):
-    """Its results may be wrong, and one process computes the same wrong ones."""
-    cut = pp.launch(run.plan.replace(hard_cuts=(1, 3), keep_outputs=False), out=tmp_path / "cut")
+    """Its results may be wrong, and one process computes the same wrong ones: so it fails, at its end.
+
+    It has two threads a rank, too: a run with other threads than the warm launcher's starts cold.
+    """
+    plan = run.plan.replace(hard_cuts=(1, 3), keep_outputs=False, threads_per_rank=2)
+    cut = pp.launch(plan, out=tmp_path / "cut", check=False)
+    assert cut.failure.what.startswith("At the cut of chunks 1 and 3 nothing was reset")
+    assert "write an empty `reset_cache`" in cut.failure.check_first
+    assert "threads 2" in log_file(cut.run_dir, 2).read_text()
     assert cut.summary["cuts_without_reset"] == [1, 3]
     text = "at chunks 1 and 3 nothing was reset: the generator has no `reset_cache`"
     assert dict(rows_of(cut))["cuts"] == text
@@ -171,7 +178,6 @@ def test_stages_of_a_cell_run_on_real_ranks_and_so_does_the_cell_when_it_was_cha
 
 
 def test_a_difference_names_its_first_chunk_dtype_and_the_option_and_passes_with_it(tmp_path):
-    """The second run also has two threads a rank: other threads than the warm launcher's are started cold."""
     plan = toy(
         chunks=3,
         options={"source": {"ends": 9}, "scales": [0.0, 1.0]},  # chunk 0 is all zeros
@@ -183,7 +189,7 @@ def test_a_difference_names_its_first_chunk_dtype_and_the_option_and_passes_with
     assert "first in chunk 1" in failed.what
     assert "--tolerance" in failed.check_first
     words = ["run", "--stage0", plan.stage0, "--stage1", plan.stage1, "--chunks", "3", "--timeout-s", "20"]
-    options = ["--threads", "2", "--verify", "--tolerance", "0.1", "-o", 'source={"ends": 9}', "-o", "scales=[0.0, 1.0]"]
+    options = ["--verify", "--tolerance", "0.1", "-o", 'source={"ends": 9}', "-o", "scales=[0.0, 1.0]"]
     done = subprocess.run(
         [sys.executable, "-m", "ppwork", *words, *options, "--out", str(tmp_path / "loose")],
         capture_output=True, text=True, check=False, timeout=100,
@@ -191,4 +197,3 @@ def test_a_difference_names_its_first_chunk_dtype_and_the_option_and_passes_with
     assert done.returncode == 0, done.stderr
     assert "max_abs_diff" in done.stdout
     assert "tokens_per_s" in done.stdout
-    assert "threads 2" in log_file(tmp_path / "loose", 2).read_text()
