@@ -34,8 +34,8 @@ NOTHING_RESET = "cuts_without_reset"
 """Key of a summary: the chunks whose cut came to a generator without ``reset_cache``, or to a loop that did
 not ask for it. A mesh rank has an instant of this name at each."""
 WRONG = {
-    ODD_RESULTS: "which rank is right is not known: what does each of them return there? A rank whose tensors "
-    "are its own returns none, `{}`",
+    ODD_RESULTS: "which rank is right is not known: what does each of them return there? A rank whose "
+    "tensors are its own returns none, `{}`",
     NOTHING_RESET: "what does a cut reset? Where there is nothing to reset, write an empty `reset_cache`; a "
     "loop reads `chunk.plan.reset_cache`",
 }
