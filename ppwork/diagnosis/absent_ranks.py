@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 
+from ppwork.diagnosis.branches import branch_of
 from ppwork.diagnosis.evidence_weights import NAMED, PLACES, SYMPTOMS
 from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_errors import peer_in, said_of
@@ -24,7 +25,7 @@ from ppwork.diagnosis.job_evidence import (
     were,
 )
 from ppwork.diagnosis.report import ENDED_BY_AGENT
-from ppwork.diagnosis.stacks import Stack
+from ppwork.diagnosis.stacks import Frame, Stack
 from ppwork.errors import named_ranks, ranks_by_value
 
 NOBODY = -1
@@ -172,7 +173,7 @@ def left_early(evidence: JobEvidence) -> Finding | None:
         ranks, stack = (), next(iter(evidence.place.values()))
     elif len(in_call) == 1:
         ((call, waiting),) = in_call.items()
-        told, checks = _stories(evidence, call, waiting, ranks, f"{named_ranks(ranks)} ended early")
+        told, checks = _stories(evidence, call, waiting, ranks, [f"{named_ranks(ranks)} ended early"])
         hints = (told, *hints)
         if len(ranks) > len(waiting):  # it may be those few that made a call too many
             ranks, stack, check_first = (), evidence.place[waiting[0]], checks
@@ -313,12 +314,20 @@ def _in_a_sum(evidence: JobEvidence, spots: dict[int, tuple[str, str]]) -> tuple
 
 def _is_behind(place: Stack, other: Stack) -> bool:
     """Say whether a stack has the later line in the function in which the two part, or the later call."""
+    one, two = _parting(place, other)
+    if one is None or two is None:
+        return False
+    if one.at == two.at:
+        return one.text.find(f"{place.call}(") > one.text.find(f"{other.call}(") >= 0
+    return (one.file, one.function) == (two.file, two.function) and one.line > two.line
+
+
+def _parting(place: Stack, other: Stack) -> tuple[Frame | None, Frame | None]:
+    """Return the frames in which two stacks part, or their user's lines, if these are one line."""
     for one, two in zip(place.frames, other.frames, strict=False):
-        if (one.at, one.function) != (two.at, two.function):
-            return (one.file, one.function) == (two.file, two.function) and one.line > two.line
-        if one == place.users and two == other.users:
-            return one.text.find(f"{place.call}(") > one.text.find(f"{other.call}(") >= 0
-    return False
+        if (one.at, one.function) != (two.at, two.function) or (one == place.users and two == other.users):
+            return one, two
+    return None, None
 
 
 def _sum_of_some(
@@ -327,16 +336,24 @@ def _sum_of_some(
     """Say that some ranks wait in a collective, and that the others made none, or another one."""
     behind = tuple(sorted(spots.keys() - {*in_sum}))
     call, at = spots[behind[0]]  # a later line: in a loop it may be of the turn before
+    stack, branch = evidence.place[in_sum[0]], 0
     left_out = f"in a loop {named_ranks(in_sum)} left out the {call} at {at} in the turn before"
-    told, checks = _stories(
-        evidence, spots[in_sum[0]][0], in_sum, behind, f"{left_out}, or the order differs"
-    )
+    one, two = _parting(evidence.place[behind[0]], stack)
+    passing, waiting = (branch_of(one, two), branch_of(two, one)) if one and two else (None, None)
+    first = ""
+    if passing and not waiting:  # an `if` may leave that call out, and nothing this one
+        first, stack, branch = left_out, evidence.place[behind[0]], passing
+    elif waiting and not passing:
+        first, branch = f"only {named_ranks(in_sum)} made it", waiting
+    may = f"the `if` at line {branch}: does it come out alike on these ranks? " if first else ""
+    last = [left_out, "the order differs"]
+    told, checks = _stories(evidence, spots[in_sum[0]][0], in_sum, behind, last, first)
     return Finding(
         (),
         "CollectiveMismatch",
         what,
-        f"{checks} {DETAIL}",
-        evidence.place[in_sum[0]],
+        f"{may}{checks} {DETAIL}",
+        stack,
         seen=(told, *evidence.own_lines()),
         weight=PLACES - 6,
     )
@@ -348,17 +365,28 @@ def _root_of(call: str) -> str:
 
 
 def _stories(
-    evidence: JobEvidence, call: str, waiting: Sequence[int], behind: Sequence[int], last: str
+    evidence: JobEvidence,
+    call: str,
+    waiting: Sequence[int],
+    behind: Sequence[int],
+    last: Sequence[str],
+    first: str = "",
 ) -> tuple[str, str]:
-    """Return how ranks may have passed a collective in which others wait, and what tells these ways apart."""
+    """Return how ranks may have passed a collective in which others wait, and what tells these ways apart.
+
+    ``first``: the likeliest of these ways.
+    """
     users, others = evidence.place[waiting[0]].users, named_ranks(behind)
     at = f" at {users.at}" if users is not None else ""
     root = _root_of(call)
+    if root and users is not None and re.search(rf"\b(?:group_)?{root}\s*=\s*\d+\b", users.text):
+        root = ""  # a number, so it is the same on all that made this call
     differ = [*(["sizes"] if call in SUMS else []), *([f"the roots (`{root}`)"] if root else [])]
     checks = [*([f"do sizes and types agree{at}?"] if call in SUMS else [])]
     checks += [f"is `{root}` the same on all ranks{at}? {_ROOTS};"] if root else []
     passed = [f"{' or '.join(differ)} differ in that {call}, and it let {others} through"] if differ else []
-    stories = [*passed, f"only {named_ranks(waiting)} made it", last]
+    stories = [*passed, f"only {named_ranks(waiting)} made it", *last]
+    stories.sort(key=lambda story: story != first)
     return f"either {', or '.join(stories)}", " ".join(
         [*checks, "do all ranks make that call, and as many before it?"]
     )

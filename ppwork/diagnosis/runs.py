@@ -661,7 +661,7 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
     of = f" of {planned}" if isinstance(count, int) and count < planned else ""
     ended = f"the run emitted {count}{of} chunks" if count else "the run ended well"
     dropped = (evidence.summary or {}).get("dropped_chunks") or ()
-    is_short = bool(of) and count + len(dropped) < planned
+    is_short = isinstance(count, int) and count + len(dropped) < planned
     if dropped:
         ended += f"; a flush made {named_chunks(dropped)} stale"
     left = {e.chunk_index for e in evidence.entries.get(STAGE0_RANK, []) if e.name == "envelope.send"}

@@ -267,6 +267,38 @@ def test_ranks_that_wait_in_a_sum_behind_which_another_one_stands_may_differ_in_
     assert "do sizes and types agree at /srv/me/miscount.py:12" in found.check_first
 
 
+@pytest.mark.parametrize(("branch", "first", "line"), [(11, 1, 12), (13, 0, 14)])
+def test_a_call_that_an_if_may_leave_out_is_the_first_story(tmp_path, branch, first, line):
+    """The story that is mostly right stood behind "the roots differ", of a root that is a number."""
+    lines = ["import torch"] * 9
+    lines += [
+        "for step in range(4):",
+        "    if rank:",
+        "        dist.all_reduce(torch.ones(4))",
+        "    if late:",
+        "        dist.barrier()",
+    ]
+    if branch == 11:
+        lines[12:] = ["    start()", "    dist.barrier()"]
+    else:
+        lines[10:12] = ["    start()", "    dist.all_reduce(torch.ones(4))"]
+    program = tmp_path / "miscount.py"
+    program.write_text("\n".join(lines))
+    folder = log_dir("miscount", tmp_path / "logs")
+    for rank in range(3):
+        log = folder / "run_x1" / "attempt_0" / str(rank) / "stderr.log"
+        text = log.read_text().replace("/srv/me/miscount.py", str(program)).replace("line 13", "line 14")
+        log.write_text(text)
+    found = diagnose_job(read_job(folder))
+    stories = [
+        f"in a loop ranks 1 and 2 left out the barrier at {program}:14 in the turn before",
+        "only ranks 1 and 2 made it",
+    ]
+    assert found.seen[0].startswith(f"either {stories[first]}, or sizes differ"), found.text
+    assert found.cause.source == f"{program}:{line}"
+    assert found.check_first.startswith(f"the `if` at line {branch}: does it come out alike on these ranks? ")
+
+
 def test_a_rank_alone_in_a_sum_that_the_others_are_behind_is_not_blamed_either(tmp_path):
     """It may have made one more, or one with more numbers in it."""
     folder = log_dir("miscount", tmp_path)

@@ -1,0 +1,62 @@
+"""Finds in a program's source the ``if`` that decides about a call of a loop: a rank may leave it out."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from ppwork.diagnosis.stacks import Frame
+
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+LEAVES = (ast.Continue, ast.Break, ast.Return)
+CLAUSES = (ast.ExceptHandler, ast.match_case)
+
+
+def branch_of(call: Frame, other: Frame) -> int | None:
+    """Return the line of the innermost ``if`` that decides whether a turn of a loop makes a call.
+
+    That is an ``if`` around the call, or one before it that leaves the turn (``continue``); not one that
+    decides about the other line as well.
+
+    Args:
+        call: The call, in the function with the loop.
+        other: Another line of the same loop.
+
+    Returns:
+        ``None``: there is no such loop or ``if``, or the source does not read, or is not that of the run.
+    """
+    try:
+        source = Path(call.file).read_text()
+        path = _statements_above(ast.parse(source), call.line)
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    line = "".join(source.splitlines()[call.line - 1 : call.line]).strip()
+    loops = [at for at, each in enumerate(path) if isinstance(each, LOOPS) and _has(each, other.line)]
+    if not loops or (call.text and call.text.strip() != line):
+        return None
+    inner = [each for each in path[loops[-1] + 1 :] if isinstance(each, ast.If)]
+    around = [each for each in inner if _has(each, call.line) and not _has(each.test, call.line)]
+    leaving = [each for each in inner if not _has(each, call.line) and each.lineno > other.line]
+    decide = [each.lineno for each in (*around, *leaving) if not _has(each, other.line)]
+    return max(decide, default=None)
+
+
+def _has(node: ast.stmt | ast.expr, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _statements_above(node: ast.AST, line: int) -> list[ast.stmt]:
+    """Return the statements around a line, the outermost first, and each ``if`` before it that may leave."""
+    for _, block in ast.iter_fields(node):
+        for at, each in enumerate(block if isinstance(block, list) else []):
+            if isinstance(each, ast.stmt) and _has(each, line):
+                leaving = [one for one in block[:at] if isinstance(one, ast.If) and _leaves(one)]
+                return [*leaving, each, *_statements_above(each, line)]
+            inside = _statements_above(each, line) if isinstance(each, CLAUSES) else []
+            if inside:
+                return inside
+    return []
+
+
+def _leaves(branch: ast.If) -> bool:
+    return isinstance(branch.body[-1], LEAVES)

@@ -1,0 +1,65 @@
+"""The `if` of a loop below which a call may be left out, found in the source."""
+
+from __future__ import annotations
+
+import pytest
+
+from ppwork.diagnosis.branches import branch_of
+from ppwork.diagnosis.stacks import Frame
+
+PROGRAM = """\
+for step in range(4):
+    if step == 9:
+        break
+    dist.broadcast(x, src=1)  # ROOT
+    if rank != 2:
+        with guard:
+            dist.all_reduce(loss)  # AROUND
+    try:
+        send()
+    except OSError:
+        if late:
+            dist.barrier()  # HANDLED
+    if loss.isnan():
+        continue
+    dist.reduce(loss, dst=0)  # BEHIND
+    if ready(dist.gather(loss)):  # IN THE TEST
+        pass
+dist.barrier()  # AFTER
+"""
+
+
+def frame(path, mark, text=None):
+    lines = PROGRAM.splitlines()
+    number = next(at for at, line in enumerate(lines, start=1) if line.endswith(f"# {mark}"))
+    return Frame(str(path), number, "main", lines[number - 1] if text is None else text)
+
+
+@pytest.mark.parametrize(
+    ("call", "other", "line"),
+    [
+        ("AROUND", "ROOT", 5),
+        ("HANDLED", "ROOT", 11),
+        ("BEHIND", "ROOT", 13),
+        ("BEHIND", "AROUND", 13),
+        ("ROOT", "AROUND", None),  # line 2 leaves before both
+        ("IN THE TEST", "BEHIND", None),
+        ("AFTER", "ROOT", None),  # not in the loop
+        ("ROOT", "AFTER", None),
+    ],
+)
+def test_an_if_around_a_call_or_one_that_leaves_before_it_is_found(tmp_path, call, other, line):
+    path = tmp_path / "mine.py"
+    path.write_text(PROGRAM)
+    assert branch_of(frame(path, call), frame(path, other)) == line
+
+
+def test_nothing_is_read_from_a_file_that_is_gone_does_not_parse_or_has_changed(tmp_path):
+    path = tmp_path / "mine.py"
+    pair = frame(path, "AROUND"), frame(path, "ROOT")
+    assert branch_of(*pair) is None
+    path.write_text(PROGRAM.replace("for step", "for for"))
+    assert branch_of(*pair) is None
+    path.write_text(PROGRAM)
+    assert branch_of(frame(path, "AROUND", "dist.all_reduce(other)"), pair[1]) is None
+    assert branch_of(frame(path, "AROUND", ""), pair[1]) == 5  # a stack without source lines
