@@ -36,14 +36,14 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Fields for your own stages and for your own loops:
 
     - ranks and overlap: ``mesh_size``, ``in_flight_depth`` (or ``d_in`` and ``d_out``), ``backend``
-    - work: ``denoise_steps``, the calls of ``step`` for a chunk
+    - work: ``steps``, the calls of ``step`` for a chunk
     - timeouts and limits: ``timeout_s``, ``stall_s``, ``freeze_s``, ``max_message_bytes``
     - checks: ``compare_collectives`` (in a loop only 0 has an effect), ``check_buffers``, ``strict``
     - rarely needed: ``threads_per_rank``, ``share_gpu``, ``frame_bytes``
 
     Fields for stages only: ``stage0``, ``stage1`` and their ``options``; ``hard_cuts``, ``flushes``,
     ``recompute_every``, ``seed``, ``heartbeat_s``; ``digests``, ``verify``, ``tolerance``, ``keep_outputs``,
-    ``one_process``. A loop that sends another number of chunks than ``chunks`` fails at its end.
+    ``one_process``. A run in which another number of chunks comes than ``chunks`` fails at its end.
 
     ``fault`` and a non-default ``schedule`` are for teaching. The shipped stages have ``options``, too:
     ``workloads.spec.VideoOptions``, and ``synthetic``.
@@ -57,7 +57,8 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     chunks: int | None = None
-    """Chunks to run; ``None``: the whole clip, or with your own stages until ``encode`` returns ``None``."""
+    """Chunks to run: if fewer come, the run fails at its end. ``None``: the whole clip, or with your own
+    stages until ``encode`` returns ``None``."""
     seed: int = 0
     hard_cuts: tuple[int, ...] = ()
     """Chunk indexes at which the cache is reset (a *cut*, rule R3)."""

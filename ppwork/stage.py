@@ -173,7 +173,7 @@ class Chunk:
             reaches ``step`` and ``decode`` if they have a parameter of this name.
         hard_cut: Reset the cache before this chunk, as at the plan's ``hard_cuts``.
         flush: A hard cut that also drops everything in flight, as at the plan's ``flushes``.
-        steps: Steps of this chunk; ``None``: the plan's ``denoise_steps``.
+        steps: Steps of this chunk; ``None``: the plan's ``steps``.
     """
 
     tensors: Tensors

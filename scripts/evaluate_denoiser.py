@@ -108,8 +108,8 @@ def stream(
         tensors: Tensors = timed("encode", lambda k=index: stage0.encode(k))
         if reset_always or index in cuts:
             generator.reset_cache()
-        for step in range(0 if bypass else plan.denoise_steps):
-            tensors = timed("step", lambda t=tensors, s=step: generator.step(t, s, plan.denoise_steps))
+        for step in range(0 if bypass else plan.steps):
+            tensors = timed("step", lambda t=tensors, s=step: generator.step(t, s, plan.steps))
         emission = timed("decode", lambda k=index, t=tensors: stage0.decode(k, t))
         outputs.append(emission.output)
     return Result(outputs, dict(stage0.finish()), seconds)
@@ -171,7 +171,7 @@ def main() -> None:
             print(f"{name} | sigma {sigma:.0f} | {result.row}", flush=True)
         plan = Plan(chunks=chunks, options={"input": str(path)})
         for case, row in (
-            ("2 denoise steps", stream(plan.replace(denoise_steps=2), source=source).row),
+            ("2 denoise steps", stream(plan.replace(steps=2), source=source).row),
             ("DiT bypassed", stream(plan, source=source, bypass=True).row),
             ("cache reset before every chunk", stream(plan, source=source, reset_always=True).row),
         ):

@@ -87,7 +87,7 @@ class Painter:
 
 
 if __name__ == "__main__":
-    plan = Plan(mesh_size=2, chunks=1000, in_flight_depth=3, denoise_steps=2, backend="gloo", timeout_s=30)
+    plan = Plan(mesh_size=2, in_flight_depth=3, steps=2, backend="gloo", timeout_s=30)
     with join(plan) as plane:
         if isinstance(plane, Stage0Plane):
             run_stage0(plane, Camera(stage_context(plane)))

@@ -121,8 +121,10 @@ def _asked(
     workload: Annotated[
         str, _of(STAGES, "video: the stages above; synthetic: stages that take chosen times.")
     ] = "video",
-    chunks: Annotated[int | None, _of(STREAM, "Chunks to run; default: all that the source has.")] = None,
-    steps: Annotated[int, _of(STREAM, "Denoise steps (generator calls) per chunk.")] = 1,
+    chunks: Annotated[
+        int | None, _of(STREAM, "Chunks to run; fewer are a failure; default: all that the source has.")
+    ] = None,
+    steps: Annotated[int, _of(STREAM, "Calls of the generator's `step` for each chunk.")] = 1,
     hard_cut_at: Annotated[
         list[int] | None, _of(STREAM, "Reset the cache at this chunk; repeatable.")
     ] = None,
@@ -239,7 +241,7 @@ def _asked(
         d_in=d_in,
         d_out=d_out,
         schedule=schedule,
-        denoise_steps=steps,
+        steps=steps,
         recompute_every=recompute_every,
         backend=backend,
         share_gpu=share_gpu,

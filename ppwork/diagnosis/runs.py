@@ -87,9 +87,11 @@ from ppwork.records.notes import told_of_results, told_of_writes, why_not_reset
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
     NOTHING_RESET,
+    ODD_RESULTS,
     RETURNED_DIFFERS,
     SUMMARY_FILE,
     TORCHRUN_LOG,
+    WRONG,
     FinishedProgram,
     by_how_much,
     chunks_noted,
@@ -275,6 +277,9 @@ def _explained(
         for r in others
         if (r.error_type, r.what, r.source) == (cause.error_type, cause.what, cause.source)
     }
+    beside_it = _beside(evidence)
+    if told := _answer_of_another_shape(evidence, cause):
+        cause, beside_it = replace(cause, check_first=WRONG[ODD_RESULTS]), beside_it[1:]
     missing = [rank for rank in evidence.topology.mesh_ranks if flights and rank not in flights]
     unknown = tuple(f"which collective rank {rank} was at: it left no flight record" for rank in missing)
     return Diagnosis(
@@ -282,14 +287,14 @@ def _explained(
         cause,
         lines=users_lines(cause, evidence.run_dir) if not (cause.symptom or cause.between) else (),
         log=evidence.log_of(cause.rank),
-        seen=tuple(line for line in _beside(evidence) if not _is_told(line, cause, evidence)),
+        seen=tuple(line for line in beside_it if not _is_told(line, cause, evidence)),
         others=tuple(others),
         places=_places(evidence, cause, others, waits, alike),
         waits=tuple(wait._replace(call=evidence.in_their_words(wait.call)) for wait in waits),
         # A rank that fails leaves the others at other counts, and a guard has named the calls itself.
         flight=tuple(map(str, differences(flights))) if hang and not cause.between else (),
         unknown=_unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
-        headline=_headline(evidence, cause, alike),
+        headline=_headline(evidence, cause, alike, told),
     )
 
 
@@ -419,8 +424,15 @@ def users_lines(record: FailureRecord, run_dir: Path) -> tuple[str, ...]:
     return source_lines(users, elsewhere[:1] or callers)
 
 
-def _headline(evidence: RunEvidence, cause: FailureRecord, alike: set[int]) -> str:
-    """Say what happened. Of ranks with the same mistake (``alike``) none is the first: that is a race."""
+def _headline(evidence: RunEvidence, cause: FailureRecord, alike: set[int], told: str) -> str:
+    """Say what happened.
+
+    Args:
+        evidence: Of the run.
+        cause: The first failure.
+        alike: Ranks with the same mistake; none of them is the first: that is a race.
+        told: How results of mesh ranks differed, if rank 0 failed over one of them.
+    """
     if cause.rank < 0 or cause.between:
         return cause.what
     rank = f"{cause.rank} ({evidence.topology.role(cause.rank)})"
@@ -431,10 +443,21 @@ def _headline(evidence: RunEvidence, cause: FailureRecord, alike: set[int]) -> s
         what = evidence.in_their_words(cause.what)
         how = what.partition(" was ")[2]
         return f"Rank {rank} is the cause: {f'it was {how}' if how else what}"
+    if told:
+        what = f"Mesh ranks returned different results {told}; the leader's were sent."
+        return f"{what} Rank {rank}, which got them, failed: {error}"
     if alike:
         ranks = sorted({cause.rank, *alike})
         return f"Ranks {listed(f'{r} ({evidence.topology.role(r)})' for r in ranks)} failed alike: {error}"
     return f"Rank {rank} failed first: {error}"
+
+
+def _answer_of_another_shape(evidence: RunEvidence, cause: FailureRecord) -> str:
+    """Return how results of mesh ranks differed in shape before rank 0 failed over one; else nothing."""
+    told = told_of_results(evidence.entries)
+    if cause.rank != STAGE0_RANK or cause.symptom or " returned '" not in told:
+        return ""
+    return told if cause.where.get("chunk_index") in (None, min(evidence.odd_results)) else ""
 
 
 def _places(

@@ -95,7 +95,7 @@ MESSAGES = (
                 name="plan",
                 injected="one rank holds a plan with another number of steps",
                 on="follower",
-                expect=differs("plan.denoise_steps was"),
+                expect=differs("plan.steps was"),
             ),
             Case(
                 name="environment",

@@ -57,7 +57,7 @@ class PipelinePlan(msgspec.Struct, metaclass=_ByName, frozen=True, kw_only=True,
     """Most chunks that have left and whose result has not arrived at rank 0; set it with ``d_out``."""
     d_out: int | None = None
     """Most results that have arrived at rank 0 and are not decoded; further results wait at the leader."""
-    denoise_steps: int = 1
+    steps: int = 1
     """Generator calls per chunk, without recompute."""
     backend: str = "auto"
     share_gpu: bool = False
@@ -182,9 +182,9 @@ def _check_types(plan: PipelinePlan) -> None:
 
 
 def _check_counts(plan: PipelinePlan) -> None:
-    at_least(plan, 1, "mesh_size", "denoise_steps", "in_flight_depth", "max_message_bytes")
-    if plan.denoise_steps > MAX_STEPS:
-        refuse("denoise_steps", plan.denoise_steps, f"at most {MAX_STEPS}")
+    at_least(plan, 1, "mesh_size", "steps", "in_flight_depth", "max_message_bytes")
+    if plan.steps > MAX_STEPS:
+        refuse("steps", plan.steps, f"at most {MAX_STEPS}")
     if plan.mesh_size >= MAX_RANKS:
         refuse("mesh_size", plan.mesh_size, f"below {MAX_RANKS}: each is a process")
     if plan.frame_bytes % 64 or not 512 <= plan.frame_bytes <= 1 << 20:
@@ -237,7 +237,7 @@ def finite_from(plan: PipelinePlan, least: float, *fields: str) -> None:
             refuse(field, value, f"a finite number from {least} up")
 
 
-OPTIONS = {"in_flight_depth": "--depth", "denoise_steps": "--steps", "threads_per_rank": "--threads"}
+OPTIONS = {"in_flight_depth": "--depth", "threads_per_rank": "--threads"}
 OPTIONS |= {"hard_cuts": "--hard-cut-at", "flushes": "--flush-at", "options": "--option"}
 OPTIONS |= {"max_message_bytes": "--max-message-mb"}
 """Options of ``ppwork run`` whose name differs from their field's."""

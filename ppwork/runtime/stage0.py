@@ -80,7 +80,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
             hard_cut: Reset the cache and start a new epoch at this chunk.
             flush: A hard cut that also makes everything in flight stale.
             recompute: Rebuild the cache from the ``context.*`` tensors first.
-            steps: Generator calls without recompute, 1 or more; default: the plan's ``denoise_steps``.
+            steps: Generator calls without recompute, 1 or more; default: the plan's ``steps``.
             copy: Send copies; for buffers that are filled anew for each chunk.
 
         Returns:
@@ -99,7 +99,7 @@ class Stage0Plane(PPControlPlane, role=Role.STAGE0):
         self._one_caller("send")
         try:
             check_by_name(tensors)
-            steps = self.plan.denoise_steps if steps is None else steps
+            steps = self.plan.steps if steps is None else steps
             check_kind(int, steps=steps)
             check_kind(bool, hard_cut=hard_cut, flush=flush, recompute=recompute)
             self.lent.check(tensors)

@@ -121,7 +121,7 @@ def compare(
         if chunk is None:
             break
         _, cut = resets_at(plan, index, chunk)
-        steps = chunk.steps or plan.denoise_steps
+        steps = chunk.steps or plan.steps
         chunk_plan = ChunkPlan.of(steps, recompute=recompute, reset_cache=cut)
         with without_autograd(generator):
             result, _ = run_chunk(generator, chunk_plan, chunk.tensors, chunk.metadata)

@@ -98,7 +98,7 @@ class DifferentStart(CaseInjector):
             os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
             return plan
         if self.case == "plan":
-            return plan.replace(denoise_steps=plan.denoise_steps + 1)
+            return plan.replace(steps=plan.steps + 1)
         return plan.replace(options={**plan.options, "one_more_sum": True})
 
 

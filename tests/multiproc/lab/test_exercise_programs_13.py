@@ -64,7 +64,7 @@ def test_without_root_both_torchruns_are_on_this_machine_and_make_one_job(tmp_pa
 TALKS = (
     "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
     "for number in range(1000):\n    print(f'rank {dist.get_rank()} line {number}', flush=True)\n"
-    "dist.destroy_process_group()\n"
+    "dist.barrier()  # nobody leaves while another one still connects\ndist.destroy_process_group()\n"
 )
 
 

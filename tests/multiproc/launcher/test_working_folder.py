@@ -20,6 +20,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 print(neighbour.WORD, flush=True)
 child = subprocess.run([sys.executable, neighbour.__file__], stdin=subprocess.DEVNULL)
+dist.barrier()  # nobody leaves while another one still connects
 dist.destroy_process_group()
 sys.exit(child.returncode)
 """

@@ -16,14 +16,14 @@ pytestmark = pytest.mark.multiproc
 
 def test_a_wrong_plan_on_one_rank_is_refused_with_key_values_and_ranks(tmp_path, start_ranks):
     """F04."""
-    right = folder(tmp_path / "right", toy(denoise_steps=1))
-    wrong = folder(tmp_path / "wrong", toy(denoise_steps=4))
+    right = folder(tmp_path / "right", toy(steps=1))
+    wrong = folder(tmp_path / "wrong", toy(steps=4))
     codes = start_ranks([worker(right), worker(right), worker(wrong)]).wait()
     assert codes == [1, 1, 1]
     records = read_records(right, 3) + read_records(wrong, 3)
     assert [record.error_type for record in records] == ["ParityError"] * 3
     assert len({record.what for record in records}) == 1
-    assert "plan.denoise_steps was 1 on ranks 0 and 1; 4 on rank 2" in records[0].what
+    assert "plan.steps was 1 on ranks 0 and 1; 4 on rank 2" in records[0].what
     assert not list(right.glob("spans-*")) or "encode" not in (right / "spans-rank0.jsonl").read_text()
 
 

@@ -212,7 +212,7 @@ def test_a_difference_that_the_stage_swallows_is_the_cause_of_the_runs_end(tmp_p
 
 def test_a_generator_call_too_many_is_caught_on_its_rank_before_its_first_collective(tmp_path):
     """F12, in a chunk that is not compared: the rank counts for itself."""
-    run, _ = failed(tmp_path, denoise_steps=2, stage1="guarded_stages:StepsAgain")
+    run, _ = failed(tmp_path, steps=2, stage1="guarded_stages:StepsAgain")
     assert "Rank 2 (follower) failed first: LocalProtocolError" in run.failure.what
     assert "`step` was called as generator call 3 of a chunk that has 2" in run.failure.what
     assert run.failure.where["chunk_index"] == 3

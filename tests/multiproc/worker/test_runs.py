@@ -115,7 +115,7 @@ def test_recompute_rebuilds_the_cache_from_context_frames_on_every_rank(tmp_path
 
 
 def test_several_steps_are_counted_and_the_source_may_end_by_itself(tmp_path):
-    run = pp.launch(toy(denoise_steps=3, chunks=None, options={"end_at": 4}), out=tmp_path / "run")
+    run = pp.launch(toy(steps=3, chunks=None, options={"end_at": 4}), out=tmp_path / "run")
     assert run.summary["chunks"] == run.summary["verified_chunks"] == 4
 
 

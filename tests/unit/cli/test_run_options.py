@@ -21,7 +21,7 @@ OPTIONS = {
     "seed": ("--seed 7", 7),
     "hard_cuts": ("--hard-cut-at 2 --hard-cut-at 4", (2, 4)),
     "flushes": ("--flush-at 3", (3,)),
-    "denoise_steps": ("--steps 2", 2),
+    "steps": ("--steps 2", 2),
     "recompute_every": ("--recompute-every 4", 4),
     "in_flight_depth": ("--depth 3", 3),
     "d_in": ("--d-in 2 --d-out 1", 2),

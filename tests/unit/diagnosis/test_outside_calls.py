@@ -309,6 +309,32 @@ def test_results_of_a_loop_that_differ_are_not_looked_for_where_a_loop_has_nothi
     assert "log" not in said
 
 
+@pytest.mark.parametrize(
+    ("chunk", "shapes", "is_first"), [(7, True, True), (6, True, False), (7, False, False)]
+)
+def test_an_answer_of_another_shape_stands_before_the_error_that_rank_0_made_of_it(
+    run, chunk, shapes, is_first
+):
+    """Rank 0's decode was named as the first to fail, and its traceback as what to look at."""
+    differs = "rank 1 returned 'x' float32[3], rank 2 returned 'x' float32[4]"
+    text = differs if shapes else "a sample of what rank 2 returned is not what rank 1 returned"
+    spans(run, 2, Instant("results.differ", "main", ZERO, text=text, **AT))
+    where = {"rank": 0, "role": "stage0", "chunk_index": chunk}
+    what = "RuntimeError: shape '[4]' is invalid"
+    facts = {"rank": 0, "error_type": "StageError", "what": what, "where": where, "symptom": False}
+    write_record(run, FailureRecord(**facts, check_first="the traceback", at_ns=FAILED_NS, traceback=""))
+    found = diagnose(run)
+    error = f"failed: StageError: {what}"
+    then = f"Mesh ranks returned different results of chunk 7, {differs}; the leader's were sent. Rank 0"
+    assert found.sentence.startswith(then) == is_first, found.text
+    assert found.sentence.endswith(
+        f"(stage0), which got them, {error}" if is_first else f"failed first: StageError: {what}"
+    )
+    assert found.text.count("Mesh ranks returned different results") == 1
+    assert found.check_first.startswith("which rank is right is not known" if is_first else "the traceback")
+    assert (found.cause.rank, found.cause.where["rank"]) == (0, 0)
+
+
 @pytest.mark.parametrize(("sent", "said"), [(7, "; its loop sent no more."), (8, ".")])
 def test_a_loop_that_sent_fewer_chunks_than_planned_is_said_to_have_lost_none(run, sent, said):
     """ "7 of 8 chunks" read as if a result had been lost on its way, which ``shutdown`` refuses."""

@@ -18,7 +18,7 @@ REFUSED = [
         for field in (
             "mesh_size",
             "chunks",
-            "denoise_steps",
+            "steps",
             "in_flight_depth",
             "threads_per_rank",
             "max_message_bytes",
@@ -68,7 +68,7 @@ CHANGED = {
     "seed": 1,
     "hard_cuts": (2,),
     "flushes": (2,),
-    "denoise_steps": 2,
+    "steps": 2,
     "recompute_every": 3,
     "backend": "gloo",
     "share_gpu": True,
@@ -313,7 +313,6 @@ def test_a_prototype_needs_a_plan_of_the_pipeline_only():
         ({"timeouts": 10}, "timeout_s"),
         ({"meshsize": 2}, "mesh_size"),
         ({"depth": 2}, "in_flight_depth"),  # as the command line calls it
-        ({"steps": 2}, "denoise_steps"),
         ({"limit_s": 2}, "pp.launch(plan, limit_s=...)"),  # of the run, and not of the plan
     ],
 )

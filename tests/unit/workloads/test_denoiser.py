@@ -99,7 +99,7 @@ def stream(run_dir=None, source=VideoSource, cuts=(), **fields):
     """Return the outputs and the figures of a whole run in this process."""
     made = context(run_dir, **fields)
     stage0, generator = source(made), VideoDenoiser(made)
-    outputs, steps = [], made.plan.denoise_steps
+    outputs, steps = [], made.plan.steps
     for index in range(made.plan.chunks):
         tensors = stage0.encode(index)
         if index in cuts:
@@ -135,7 +135,7 @@ def test_denoising_helps_at_other_noise_levels(noise):
 
 
 def test_two_denoise_steps_help_too():
-    assert gain(denoise_steps=2) >= 5.5
+    assert gain(steps=2) >= 5.5
 
 
 def test_without_the_mesh_the_decoder_hardly_denoises():
