@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
+from ppwork.diagnosis.source_numbers import program_of
 from ppwork.diagnosis.stacks import Frame
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -25,12 +25,10 @@ def branch_of(call: Frame, other: Frame) -> int | None:
     Returns:
         ``None``: there is no such loop or ``if``, or the source does not read, or is not that of the run.
     """
-    try:
-        source = Path(call.file).read_text()
-        path = _statements_above(ast.parse(source), call.line)
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+    if (program := program_of(call.file)) is None:
         return None
-    line = "".join(source.splitlines()[call.line - 1 : call.line]).strip()
+    line = "".join(program.lines[call.line - 1 : call.line]).strip()
+    path = _statements_above(program.tree, call.line)
     loops = [at for at, each in enumerate(path) if isinstance(each, LOOPS) and _has(each, other.line)]
     if not loops or (call.text and call.text.strip() != line):
         return None

@@ -153,6 +153,7 @@ class _Program(ast.NodeVisitor):
     Attributes:
         lines: Its source.
         messages: Its calls that make half of a message, and if nobody keeps what each returns.
+        tree: The whole of it.
         given: Expressions (``None``: something else) by function (``None``: the program) and name, each
             with the function where it stands. Attributes count for the whole program.
     """
@@ -165,7 +166,8 @@ class _Program(ast.NodeVisitor):
         self._scope: ast.FunctionDef | None = None
         self._globals: set[str] = set()
         self._alone: ast.expr | None = None
-        self.visit(ast.parse(text))
+        self.tree = ast.parse(text)
+        self.visit(self.tree)
 
     def function_at(self, line: int) -> ast.FunctionDef | None:
         """Return the innermost function that has a line."""
@@ -220,7 +222,7 @@ class _Program(ast.NodeVisitor):
 
 def _program_around(frame: Frame) -> _Program | None:
     """Return the program of a line; ``None``: it is not there, or has changed since."""
-    program = _read(frame.file) if frame.text else None
+    program = program_of(frame.file) if frame.text else None
     is_same = program is not None and [frame.text.strip()] == [
         line.strip() for line in program.lines[frame.line - 1 : frame.line]
     ]
@@ -228,7 +230,8 @@ def _program_around(frame: Frame) -> _Program | None:
 
 
 @lru_cache(maxsize=16)
-def _read(file: str) -> _Program | None:
+def program_of(file: str) -> _Program | None:
+    """Return the program in a file; ``None``: it is not there, or is too large or no Python."""
     path = Path(file)
     try:
         if path.suffix == ".py" and path.is_file() and path.stat().st_size <= _LARGEST:

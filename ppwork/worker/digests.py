@@ -18,7 +18,6 @@ import weakref
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -33,10 +32,10 @@ from ppwork.records.spans import RESULTS_DIFFER, Recorder
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.lent import PLAIN
 from ppwork.runtime.membership import gather
-from ppwork.runtime.tensors import checksum_of, digest_of, dtype_name, sample_of, specs_of
+from ppwork.runtime.tensors import checksum_of, digest_of, sample_of, specs_of
 from ppwork.stage import Result
 from ppwork.worker.collectives import exchange
-from ppwork.worker.shared_calls import SharedCalls
+from ppwork.worker.shared_calls import SharedCalls, in_words
 
 SUM = struct.Struct("<I60s76s")
 """Digest of a tensor's name and bytes; the name, as far as there is room; its dtype and shape."""
@@ -75,12 +74,6 @@ class Received:
 def described(tensor: torch.Tensor) -> str:
     """Return dtype, shape and digest of a tensor: ``float32[4, 8] 0c10f2ab``."""
     return f"{in_words(tensor.dtype, tensor.shape)} {digest_of(tensor):08x}"
-
-
-@lru_cache(256)
-def in_words(dtype: torch.dtype, shape: torch.Size) -> str:
-    """Return dtype and shape of a tensor: ``float32[4, 8]``."""
-    return f"{dtype_name(dtype)}{list(shape)}"
 
 
 def compare_loaded(groups: Groups, plan: Plan, stage: Any) -> None:  # noqa: ANN401  the user's class

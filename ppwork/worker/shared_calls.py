@@ -20,6 +20,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
@@ -221,8 +222,14 @@ def alike(passed: Any, *, sized: bool) -> Alike:  # noqa: ANN401  what a program
 
 def held(name: str, tensor: torch.Tensor) -> str:
     """Return a tensor that ranks must hold alike as a call, so that they compare it as they compare calls."""
-    kind = f"{dtype_name(tensor.dtype)}{list(tensor.shape)}"
+    kind = in_words(tensor.dtype, tensor.shape)
     return f"{COMPARE}{name!r} {kind} with digest {digest_of(tensor):08x}"
+
+
+@lru_cache(256)
+def in_words(dtype: torch.dtype, shape: torch.Size) -> str:
+    """Return dtype and shape of a tensor: ``float32[4, 8]``."""
+    return f"{dtype_name(dtype)}{list(shape)}"
 
 
 def operation(

@@ -85,13 +85,13 @@ def test_overlap_halves_the_period_of_balanced_stages_and_keeps_the_bound(tmp_pa
     assert runs[2].summary["overlap_score"] > 0.6
 
 
-@pytest.mark.parametrize(("d_in", "d_out", "times"), [(2, 1, (5.0, 40.0, 5.0)), (1, 2, (5.0, 5.0, 40.0))])
+@pytest.mark.parametrize(("d_in", "d_out", "times"), [(2, 1, (5.0, 40.0, 5.0)), (1, 2, (5.0, 5.0, 120.0))])
 def test_both_halves_of_a_split_depth_are_kept_and_used(tmp_path, d_in, d_out, times):
     """The slow side fills: decode for ``d_out``, stage 1 for ``d_in``; and it is still an overlap."""
     run = synthetic(tmp_path / "run", times, chunks=12, d_in=d_in, d_out=d_out)
     left, here, emitted = (moments_of(run, name) for name in ("envelope.send", "arrive", "emit"))
     assert most_at_once(left, here) == d_in
-    assert 1 <= most_at_once(here, emitted) <= d_out
+    assert most_at_once(here, emitted) == 1 <= d_out
     assert unfinished(run) == d_in + d_out == run.plan.in_flight_depth
     assert envelope_left_before_decode(run)
 

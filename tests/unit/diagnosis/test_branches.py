@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from ppwork.diagnosis.branches import branch_of
+from ppwork.diagnosis.source_numbers import program_of
 from ppwork.diagnosis.stacks import Frame
 
 PROGRAM = """\
@@ -58,8 +62,18 @@ def test_nothing_is_read_from_a_file_that_is_gone_does_not_parse_or_has_changed(
     path = tmp_path / "mine.py"
     pair = frame(path, "AROUND"), frame(path, "ROOT")
     assert branch_of(*pair) is None
+    program_of.cache_clear()  # a program is read once
     path.write_text(PROGRAM.replace("for step", "for for"))
     assert branch_of(*pair) is None
+    program_of.cache_clear()
     path.write_text(PROGRAM)
     assert branch_of(frame(path, "AROUND", "dist.all_reduce(other)"), pair[1]) is None
     assert branch_of(frame(path, "AROUND", ""), pair[1]) == 5  # a stack without source lines
+
+
+def test_a_log_that_names_what_is_no_program_has_nothing_read_of_it(tmp_path):
+    """A pipe would hang its reader, and /dev/zero has no end."""
+    pipe = tmp_path / "pipe.py"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero"), tmp_path):
+        assert branch_of(frame(path, "AROUND"), frame(path, "ROOT")) is None

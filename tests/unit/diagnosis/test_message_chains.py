@@ -387,7 +387,7 @@ def test_a_message_whose_handle_nobody_keeps_is_shown_to_who_waits_for_it(tmp_pa
             in_program(program, 2, 6, "barrier"),
         ]
         linecache.clearcache()
-        source_numbers._read.cache_clear()
+        source_numbers.program_of.cache_clear()
         found = said(folder(tmp_path / str(number), *ranks))
         assert found.cause.where == {"rank": 1, "peer": 0}, found.text
         lost = f"did rank 0 come to the isend at {program}:2? Nobody keeps its handle"
@@ -421,7 +421,7 @@ def test_the_one_send_to_a_rank_that_gloo_aborted_is_shown(tmp_path):
     assert f"the program has one send to it, at {program}:2" in found.text
     # Bytes may be a collective's, too: if a rank stands in one, that line is no hint.
     program.write_text(program.read_text().replace("dist.barrier()", "dist.all_reduce(x, group=g)"))
-    source_numbers._read.cache_clear()
+    source_numbers.program_of.cache_clear()
     ranks[2] = in_program(program, 2, 5, "all_reduce", GLOO_LOST)
     found = said(folder(tmp_path / "sum", *ranks, console=report(1, r0=1, r1=-6, r2=1)))
     assert "one send to it" not in found.text
