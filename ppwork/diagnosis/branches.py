@@ -1,14 +1,16 @@
-"""Finds in a program's source the ``if`` that decides about a call of a loop: a rank may leave it out."""
+"""Finds in a program's source where a turn of a loop may end early: what comes behind is left out then."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 
 from ppwork.diagnosis.source_numbers import program_of
 from ppwork.diagnosis.stacks import Frame
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 LEAVES = (ast.Continue, ast.Break, ast.Return)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 CLAUSES = (ast.ExceptHandler, ast.match_case)
 
 
@@ -37,6 +39,29 @@ def branch_of(call: Frame, other: Frame) -> int | None:
     leaving = [each for each in inner if not _has(each, call.line) and each.lineno > other.line]
     decide = [each.lineno for each in (*around, *leaving) if not _has(each, other.line)]
     return max(decide, default=None)
+
+
+def early_ends(file: str, line: int) -> list[int]:
+    """Return the lines on which a turn of the loop at a line may end early.
+
+    Each ``continue``, or else each ``except`` that goes on; none if the source has no such loop, or does not
+    read.
+    """
+    if (program := program_of(file)) is None:
+        return []
+    loops = [each for each in ast.walk(program.tree) if isinstance(each, LOOPS) and each.lineno == line]
+    inside = [*_of_the_turn(loops[0].body)] if loops else []
+    ends = [each.lineno for each in inside if isinstance(each, ast.Continue)]
+    handlers = [each for each in inside if isinstance(each, ast.ExceptHandler)]
+    return ends or [each.lineno for each in handlers if not isinstance(each.body[-1], (ast.Raise, *LEAVES))]
+
+
+def _of_the_turn(block: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield what is in statements, without inner functions and the bodies of inner loops."""
+    for each in block:
+        yield each
+        if not isinstance(each, (*LOOPS, *FUNCTIONS)):
+            yield from _of_the_turn(ast.iter_child_nodes(each))
 
 
 def _has(node: ast.stmt | ast.expr, line: int) -> bool:

@@ -52,6 +52,7 @@ MEANINGS = {
     UNWRITABLE: "left because it could not write its records",
 }
 """Meaning of our exit codes, as the second part of a sentence."""
+ENDED_WELL = "ended with exit code 0"
 STEPS = ("encode", "generate", "decode")
 """Of a pulse, those that one says with their chunk."""
 IDS = ("call_id", "chunk_index", "cache_epoch")
@@ -420,7 +421,11 @@ class RunEvidence:
             if is_gone and not self.torchrun_log.exists():  # of somebody else's torchrun, whose report it has
                 by_abort = "" if stacks_file(self.home(rank), rank).exists() else ", by an abort"
                 return f"was ended by a signal such as SIGKILL{by_abort} or by os._exit,"
-            return "is not in torchrun's report" if self.report.codes else "left no exit code"
+            if not self.report.codes:
+                return "left no exit code"
+            # torchrun waits for all its ranks and reports each whose code is not 0.
+            is_whole = self.torchrun_log.exists() and self.hosts is None and not self.report.is_cut
+            return ENDED_WELL if is_whole else "is not in torchrun's report"
         if self.ended_by_torchrun(rank):
             return "was ended by torchrun"
         if code == -signal.SIGTERM:

@@ -41,6 +41,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ppwork.diagnosis.branches import early_ends
 from ppwork.diagnosis.findings import NOBODY, Diagnosis, Wait, source_lines
 from ppwork.diagnosis.flights import differences
 from ppwork.diagnosis.hosts import cause_of_hosts, open_questions
@@ -56,7 +57,7 @@ from ppwork.diagnosis.outside_calls import (
 )
 from ppwork.diagnosis.recorded_calls import with_calls
 from ppwork.diagnosis.report import death
-from ppwork.diagnosis.run_evidence import RunEvidence
+from ppwork.diagnosis.run_evidence import ENDED_WELL, RunEvidence
 from ppwork.diagnosis.stacks import HEAD, IN_THREAD, PROGRAM, Frame, frames_of, line_of, tracebacks
 from ppwork.diagnosis.uneven_collectives import (
     MISMATCH,
@@ -103,6 +104,10 @@ NOT_COMPARED = (
     "whether each mesh rank had its own share, and its cache reset at a cut: `ppwork run --verify` compares "
     "with one process, for a loop a run with a mesh of one and `compare`"
 )
+UNANSWERED = "The loop went on after chunk "
+"""What a mesh rank says whose loop has left out an answer; the line that it names is the loop's."""
+MOST_ENDS = 3
+"""Lines of a loop that are named as those where a turn may end early."""
 HANGS = ("PeerTimeoutError", "PeerFrozenError", "StuckError", "PastLimit")
 """Failures after which it matters who waited for whom, and that all ranks were still before."""
 
@@ -142,7 +147,8 @@ def diagnose(
         return Diagnosis(paths[0], replace(refused, what=what), headline=what)
     if not left and paths[0] in empty:
         what = f"No run began in {paths[0]}: its start was refused, or not all ranks have joined yet."
-        check = "what the ranks said on the console; the folder has nothing of a run until all have joined"
+        check = "what the ranks said on the console (`ppwork diagnose CONSOLE.log` reads it): the folder has "
+        check += "nothing of a run until all have joined"
         evidence = RunEvidence((paths[0],), Plan())  # of no rank
         return Diagnosis(paths[0], record_of(evidence, NOBODY, "NotBegun", what, check), headline=what)
     if not left:
@@ -271,6 +277,10 @@ def _explained(
         )
     if cause.check_first == SILENT_PEER_CHECK:  # it asks for a diagnosis, and this is one
         cause = replace(cause, check_first=_who_was_silent(evidence, waits))
+    if UNANSWERED in cause.what and (ends := early_ends(*file_and_line(cause.source))):
+        lines = listed([f"line {end}" for end in ends[:MOST_ENDS]])
+        check = f"{lines}: does a turn of the loop end there, before its `plane.reply`?"
+        cause = replace(cause, check_first=f"{check} Every mesh rank answers each chunk")
     flights = evidence.flights
     alike = {
         r.rank
@@ -344,6 +354,9 @@ def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
     where = "All that differs: the logs of the mesh ranks, or a run with `--digests`"
     if evidence.of_loop:
         where = "Which rank is wrong is not known: print what each of them passes to `reply` there"
+    epochs = {entry.chunk_index: entry.cache_epoch for entry in evidence.entries.get(STAGE0_RANK, [])}
+    if odd[0] and epochs.get(odd[0], 0) > epochs.get(odd[0] - 1, epochs.get(odd[0], 0)):
+        where = f"Chunk {odd[0]} came with a cut: did each of them reset its cache there? {where}"
     return (f"{what}. {where}",)
 
 
@@ -410,8 +423,7 @@ def users_lines(record: FailureRecord, run_dir: Path) -> tuple[str, ...]:
     of_errors = map(frames_of, reversed(record.traceback.split(HEAD)))  # of the outer error first
     frames = next((each for each in of_errors if any(frame.at == record.source for frame in each)), [])
     if not frames:  # a method had returned, or a thread had died: no stack leads there
-        file, _, line = record.source.rpartition(":")
-        frames = [Frame(file, int(line) if line.isdecimal() else 0, "")]
+        frames = [Frame(*file_and_line(record.source), "")]
     at = max((number for number, frame in enumerate(frames) if frame.at == record.source), default=0)
     users = frames[at]
     if not users.file:
@@ -422,6 +434,12 @@ def users_lines(record: FailureRecord, run_dir: Path) -> tuple[str, ...]:
     callers = [frame for frame in above if is_users(frame.file) and frame.function != PROGRAM]
     elsewhere = [frame for frame in callers if frame.file != users.file]
     return source_lines(users, elsewhere[:1] or callers)
+
+
+def file_and_line(source: str) -> tuple[str, int]:
+    """Return the parts of ``FILE:LINE``; the line is 0 if there is none."""
+    file, _, line = source.rpartition(":")
+    return file, int(line) if line.isdecimal() else 0
 
 
 def _headline(evidence: RunEvidence, cause: FailureRecord, alike: set[int], told: str) -> str:
@@ -530,7 +548,7 @@ def _inferred_cause(
         return record_of(evidence, rank, "NoRecord", what, symptom.check_first, stack)
     at = evidence.at_chunk(rank)
     check = f"the end of its log: what ends a process without an exception{at and f' in {at}'}?"
-    check += " os._exit, C++, a kill"
+    check += " os._exit(0), C++" if evidence.end_of(rank) == ENDED_WELL else " os._exit, C++, a kill"
     if evidence.code_of(rank) == -signal.SIGTERM and not evidence.ended_by_torchrun(rank):
         why = "torchrun sends it when another rank fails, and nothing else failed here"
         what = f"Rank {rank} got SIGTERM and left no record; {why}; {said}"

@@ -103,7 +103,7 @@ def serve(plane, case):
             if case.endswith("makes a group alone"):
                 dist.new_group([1, 2], use_local_synchronization=True)  # ALONE
             if case.endswith("forgets"):
-                continue
+                continue  # LEAVES
         swallow(plane, case, chunk)
         dist.all_reduce(chunk.tensors["x"], group=plane.groups["tp_pg"])  # SUM
         plane.reply({"x": chunk.tensors["x"]}, copy=True)

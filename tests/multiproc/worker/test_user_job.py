@@ -374,6 +374,7 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
         assert "[rank0]: ppwork.errors.TerminalNotice: The session was ended by a peer (rank=1 " in below
         assert f"  its whole traceback: {run_dir / 'failure-rank0.json'}\n" in below
         assert "notice.unsent" not in said
+        assert found.check_first.startswith(f"line {LINES['# LEAVES'].rpartition(':')[2]}: does a turn of")
     gone = "rank 2 is gone and left no record (killed, or `os._exit`?); rank 1 lost it: PeerLostError: "
     assert (gone in said) == (case in ("follower is killed", "follower is terminated"))
     if case == "follower is killed":  # nobody knows the cause, and somebody says where it is told

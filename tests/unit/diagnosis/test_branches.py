@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ppwork.diagnosis.branches import branch_of
+from ppwork.diagnosis.branches import branch_of, early_ends
 from ppwork.diagnosis.source_numbers import program_of
 from ppwork.diagnosis.stacks import Frame
 
@@ -37,6 +37,36 @@ def frame(path, mark, text=None):
     lines = PROGRAM.splitlines()
     number = next(at for at, line in enumerate(lines, start=1) if line.endswith(f"# {mark}"))
     return Frame(str(path), number, "main", lines[number - 1] if text is None else text)
+
+
+ANSWERS = """\
+for chunk in plane.chunks():
+    for step in range(4):
+        if step == 2:
+            continue
+    if chunk.x is None:
+        continue
+    try:
+        y = model(chunk)
+    except ValueError:
+        print("not this one")
+    except OSError:
+        raise
+    else:
+        plane.reply(y)
+"""
+
+
+def test_a_turn_of_a_loop_ends_at_its_own_continue_or_else_at_an_except_that_goes_on(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(ANSWERS)
+    assert early_ends(str(path), 1) == [6]
+    assert early_ends(str(path), 2) == [4]
+    assert early_ends(str(path), 3) == []
+    path.write_text(ANSWERS.replace("continue", "pass"))
+    program_of.cache_clear()
+    assert early_ends(str(path), 1) == [9]
+    assert early_ends(str(tmp_path / "gone.py"), 1) == []
 
 
 @pytest.mark.parametrize(

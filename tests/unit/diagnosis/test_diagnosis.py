@@ -51,6 +51,22 @@ from ppwork.worker.backend_wait import lend, tell_of_handles
 
 REPORT = console("killed").read_text()
 """Rank 1 by SIGKILL; ranks 0 and 2 ended by torchrun's SIGTERM."""
+WITHOUT_RANK_2 = """\
+============================================================
+ppwork FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : 3 (pid: 24410)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 3 (pid: 24409)
+============================================================
+"""
+"""torchrun reports each of its ranks whose code is not 0."""
 PIDS = Report.of(REPORT).pids
 
 
@@ -636,7 +652,11 @@ def test_a_rank_that_left_in_silence_ends_no_hang_and_nobody_waited(run):
         write_record(run, symptom(rank, peer, at_ns=ZERO + 800 * MS + rank))
     found = diagnose(run, 1)
     assert (found.cause.rank, found.cause.error_type, found.waits) == (2, "NoRecord", ())
-    assert "in chunk 7? os._exit" in found.check_first
+    assert "in chunk 7? os._exit, C++" in found.check_first
+    (run / TORCHRUN_LOG).write_text(WITHOUT_RANK_2)
+    found = diagnose(run, 1)
+    assert found.cause.what.startswith("Rank 2 ended with exit code 0 and left no record; rank 0 said first:")
+    assert "in chunk 7? os._exit(0), C++" in found.check_first
 
 
 def test_chunk_of_a_silent_rank_is_the_newest_that_anything_shows(run):
@@ -861,11 +881,15 @@ def test_results_that_differ_stand_above_a_good_end(run):
     )
     assert shapes in found.sentence
     assert found.seen == ("No rank failed: the run emitted 8 chunks.",)
+    assert "came with a cut" not in found.sentence
     assert "Nothing failed" not in found.text
     above = [name for name, _ in rows_of(Run(run, 0))]
     assert above[0] != "results"  # the summary does not tell of it yet
     (run / SUMMARY_FILE).write_text('{"chunks": 8, "results_differ": [4]}')
     assert [name for name, _ in rows_of(Run(run, 0))][:2] == ["results", "ranks"]
+    write_spans(run, {0: [Span("encode", "main", 1, 2, at, at, at // 4) for at in range(8)]})
+    said = "Chunk 4 came with a cut: did each of them reset its cache there?"
+    assert said in diagnose(run, 0).sentence
 
 
 # Without a summary
