@@ -18,7 +18,7 @@ from ppwork.ranks import NOT_YET
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.timeout(240)]  # a launch each
 
-NAMES = ("package", "stages", "prototype", "pipelines")
+NAMES = ("package", "lessons", "stages", "prototype", "pipelines")
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 TORCHRUN = re.compile(r"torchrun .*?--nproc-per-node (\d+) (\S+\.py)")
