@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ppwork.diagnosis.branches import branch_of
+from ppwork.diagnosis.call_texts import names_one_root
 from ppwork.diagnosis.evidence_weights import NAMED, PLACES, SYMPTOMS
 from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_errors import peer_in, said_of
@@ -379,8 +380,8 @@ def _stories(
     users, others = evidence.place[waiting[0]].users, named_ranks(behind)
     at = f" at {users.at}" if users is not None else ""
     root = _root_of(call)
-    if root and users is not None and re.search(rf"\b(?:group_)?{root}\s*=\s*\d+\b", users.text):
-        root = ""  # a number, so it is the same on all that made this call
+    if root and users is not None and names_one_root(users.text, call, root):
+        root = ""
     differ = [*(["sizes"] if call in SUMS else []), *([f"the roots (`{root}`)"] if root else [])]
     checks = [*([f"do sizes and types agree{at}?"] if call in SUMS else [])]
     checks += [f"is `{root}` the same on all ranks{at}? {_ROOTS};"] if root else []

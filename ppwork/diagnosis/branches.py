@@ -35,7 +35,7 @@ def branch_of(call: Frame, other: Frame) -> int | None:
     if not loops or (call.text and call.text.strip() != line):
         return None
     inner = [each for each in path[loops[-1] + 1 :] if isinstance(each, ast.If)]
-    around = [each for each in inner if _has(each, call.line) and not _has(each.test, call.line)]
+    around = [each for each in inner if _has(each, call.line) and not _calls_at(each.test, call.line)]
     leaving = [each for each in inner if not _has(each, call.line) and each.lineno > other.line]
     decide = [each.lineno for each in (*around, *leaving) if not _has(each, other.line)]
     return max(decide, default=None)
@@ -62,6 +62,11 @@ def _of_the_turn(block: Iterable[ast.AST]) -> Iterator[ast.AST]:
         yield each
         if not isinstance(each, (*LOOPS, *FUNCTIONS)):
             yield from _of_the_turn(ast.iter_child_nodes(each))
+
+
+def _calls_at(test: ast.expr, line: int) -> bool:
+    """Say whether a condition may make a call on a line: of ``if x: y()`` the line is that of both."""
+    return any(isinstance(each, ast.Call) and _has(each, line) for each in ast.walk(test))
 
 
 def _has(node: ast.stmt | ast.expr, line: int) -> bool:

@@ -40,6 +40,21 @@ def is_of_all_ranks(text: str, call: str) -> bool:
     return bool(groups) and not any(groups)
 
 
+def names_one_root(text: str, call: str, root: str) -> bool:
+    """Say whether a line gives a number as the root of a collective: it is the same on all that run the line.
+
+    >>> names_one_root("dist.broadcast(x, 1, group=mesh)", "broadcast", "src")
+    True
+    >>> names_one_root("dist.broadcast(x, leader, group=mesh)", "broadcast", "src")
+    False
+    """
+    if re.search(rf"\b(?:group_)?{root}\s*=\s*\d+\b", text):  # also of a call that goes on in the next line
+        return True
+    place = 1 if call.startswith(("broadcast", "reduce")) else 2
+    given = [argument(node, place, root) for node in calls_in(text, call)]
+    return any(isinstance(each, ast.Constant) and isinstance(each.value, int) for each in given)
+
+
 def calls_in(text: str, name: str) -> Iterator[ast.Call]:
     """Yield the calls of a function that a line has as a whole."""
     text = text[:_LONGEST]

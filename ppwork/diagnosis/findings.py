@@ -121,7 +121,8 @@ class Diagnosis:
         """All but ``where`` and ``check_first``: the user's line, the cause, then the other ranks."""
         if self.cause is None:
             advice = [f"  check first: {self.advice}"] if self.advice else []
-            return "\n".join([self.sentence, *self.seen, *advice])
+            unknown = (f"  not known: {question}" for question in self.unknown)
+            return "\n".join([self.sentence, *self.seen, *advice, *unknown])
         return "\n".join(
             [
                 *self.lines,

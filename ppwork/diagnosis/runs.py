@@ -84,7 +84,7 @@ from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord, first_cause, is_users
 from ppwork.records.files import read_json
 from ppwork.records.folder import REFUSED_FILE
-from ppwork.records.notes import told_of_results, told_of_writes, why_not_reset
+from ppwork.records.notes import told_of_metadata, told_of_results, told_of_writes, why_not_reset
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
     NOTHING_RESET,
@@ -100,10 +100,9 @@ from ppwork.records.run import (
 )
 from ppwork.records.spans import HANDLE_LET_GO, Instant
 
-NOT_COMPARED = (
-    "whether each mesh rank had its own share, and its cache reset at a cut: `ppwork run --verify` compares "
-    "with one process, for a loop a run with a mesh of one and `compare`"
-)
+NOT_COMPARED = "whether each mesh rank had its own share of the weights, and the cache that it should have: "
+BY_VERIFY = "`ppwork run --verify` compares with one process"
+BY_LOOP = "`plane.compare` compares what all hold alike, and a run with a mesh of one the shares"
 UNANSWERED = "The loop went on after chunk "
 """What a mesh rank says whose loop has left out an answer; the line that it names is the loop's."""
 MOST_ENDS = 3
@@ -379,10 +378,12 @@ def _useless_cuts(evidence: RunEvidence) -> tuple[str, ...]:
     return (f"At the cut of {named_chunks(cuts)} {why_not_reset(of_loop=evidence.of_loop)}",)
 
 
-def _writes_apart(evidence: RunEvidence) -> tuple[str, ...]:
-    """Return a line about tensors that every mesh rank received and only some wrote into."""
-    told = told_of_writes(evidence.entries)
-    return (f"{told}. A wrong share, if it was not meant: `.clone()` before the write",) if told else ()
+def _apart(evidence: RunEvidence) -> tuple[str, ...]:
+    """Return a line about tensors that only some mesh ranks wrote into, and one about other metadata."""
+    wrote, said = told_of_writes(evidence.entries), told_of_metadata(evidence.entries)
+    lines = [f"{wrote}. A wrong share, if it was not meant: `.clone()` before the write"] if wrote else []
+    asked = "the leader's was sent. Does a rank hold another state? For its own, let followers give none"
+    return (*lines, f"{said}; {asked}") if said else tuple(lines)
 
 
 def _unread(evidence: RunEvidence) -> tuple[str, ...]:
@@ -710,7 +711,7 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
         ended += "; its loop sent no more"
     # In a chunk that failed, a rank that raised has noted no writes.
     fine = "No rank failed, and" if is_short else "Nothing failed:"
-    headline, seen = f"{fine} {ended}.", (*_beside(evidence), *_writes_apart(evidence))
+    headline, seen = f"{fine} {ended}.", (*_beside(evidence), *_apart(evidence))
     asked = stream_ended(evidence.entries.get(STAGE0_RANK, []))
     is_empty = bool(count == 0 and asked)
     if is_empty:  # who asks for chunks has not ended well without any
@@ -722,7 +723,7 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
         evidence.run_dir,
         headline=headline,
         seen=seen,
-        unknown=() if is_alone else (NOT_COMPARED,),
+        unknown=() if is_alone else (NOT_COMPARED + (BY_LOOP if evidence.of_loop else BY_VERIFY),),
         is_odd=bool(seen or is_short or is_empty),
     )
 

@@ -15,8 +15,15 @@ from ppwork.errors import named_chunks
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.notes import odd_results, told_of_results, told_of_writes, useless_cuts, why_not_reset
-from ppwork.records.run import STREAM_ENDED, WRITES_DIFFER, Run
+from ppwork.records.notes import (
+    odd_results,
+    told_of_metadata,
+    told_of_results,
+    told_of_writes,
+    useless_cuts,
+    why_not_reset,
+)
+from ppwork.records.run import METADATA_DIFFERS, STREAM_ENDED, WRITES_DIFFER, Run
 from ppwork.records.threads import dead_threads
 
 VARIES = 2.0
@@ -155,6 +162,8 @@ def _warnings(finished: Run) -> list[tuple[str, str]]:
         rows.append(("cuts", f"at {named_chunks(cuts)} {why}"))
     if WRITES_DIFFER in summary:
         rows.append(("writes", told_of_writes(finished.entries_by_rank)))
+    if METADATA_DIFFERS in summary:
+        rows.append(("metadata", told_of_metadata(finished.entries_by_rank)))
     for rank in range(finished.plan.world_size):
         rows += [("lost", f"on rank {rank} {thread}") for thread in dead_threads(finished.run_dir, rank)]
     return rows

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ppwork.errors import named_chunks, named_ranks, ranks_by_value
-from ppwork.records.run import NOTHING_RESET, ODD_RESULTS, QUEUE, writes_apart
+from ppwork.errors import listed, named_chunks, named_ranks, ranks_by_value
+from ppwork.records.run import NOTHING_RESET, ODD_RESULTS, QUEUE, metadata_apart, writes_apart
 from ppwork.records.spans import RESULTS_DIFFER, Entry, Instant
 
 
@@ -54,6 +54,16 @@ def told_of_writes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> str:
         f"Mesh ranks wrote into different ones of the tensors that all of them had received, in "
         f"{named_chunks(sorted(apart))}: {each}"
     )
+
+
+def told_of_metadata(entries_by_rank: Mapping[int, Sequence[Entry]]) -> str:
+    """Return in which chunks mesh ranks gave different metadata, and the keys in the first of them."""
+    if not (apart := metadata_apart(entries_by_rank)):
+        return ""
+    first = min(apart)
+    ranks = sorted({rank for by_rank in apart[first].values() for rank in by_rank})
+    keys = f"{listed([*map(repr, apart[first])])} of {named_ranks(ranks)} differ in chunk {first}"
+    return f"Mesh ranks gave different metadata with their results in {named_chunks(sorted(apart))}: {keys}"
 
 
 def _chunks_in(summary: Mapping[str, object], key: str) -> list[int]:

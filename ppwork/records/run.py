@@ -47,6 +47,10 @@ WROTE = "wrote_into"
 """An instant of a mesh rank that wrote into tensors of a chunk that it had received; its text names them."""
 WRITES_DIFFER = "writes_differ"
 """Key of a summary: the chunks in which only some mesh ranks wrote into a tensor that all had received."""
+SAID = "returned_metadata"
+"""An instant of a mesh rank that gave metadata with its result; its figures are a digest of each value."""
+METADATA_DIFFERS = "metadata_differs"
+"""Key of a summary: the chunks in which mesh ranks gave different metadata; the leader's is sent."""
 STREAM_ENDED = "stream_ended"
 """Key of a summary: the line about a stream that ``encode`` has ended, maybe by a forgotten ``return``. Rank
 0 records an instant of this name, with this text."""
@@ -209,7 +213,26 @@ def mesh_notes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[str, list
     names = {ODD_RESULTS: RESULTS_DIFFER, NOTHING_RESET: NOTHING_RESET}
     noted = {key: chunks_noted(entries_by_rank, name) for key, name in names.items()}
     noted[WRITES_DIFFER] = sorted(writes_apart(entries_by_rank))
+    noted[METADATA_DIFFERS] = sorted(metadata_apart(entries_by_rank))
     return {key: chunks for key, chunks in noted.items() if chunks}
+
+
+def metadata_apart(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[int, dict[str, dict[int, int]]]:
+    """Return the chunks in which mesh ranks gave different metadata: each such key, its digest by rank.
+
+    A rank that gave none is not compared; one that lacks a key has 0.
+    """
+    said: dict[int, dict[int, Mapping[str, float]]] = {}
+    for rank, entries in entries_by_rank.items():
+        for entry in entries:
+            if isinstance(entry, Instant) and entry.name == SAID:
+                said.setdefault(entry.chunk_index, {})[rank] = entry.figures
+    apart = {}
+    for chunk, by_rank in said.items():
+        keys = dict.fromkeys(key for figures in by_rank.values() for key in figures)
+        each = {key: {rank: int(figures.get(key, 0)) for rank, figures in by_rank.items()} for key in keys}
+        apart[chunk] = {key: ranks for key, ranks in each.items() if len(set(ranks.values())) > 1}
+    return {chunk: each for chunk, each in apart.items() if each}
 
 
 def writes_apart(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[int, dict[int, str]]:

@@ -180,7 +180,7 @@ class MeshPlane(PPControlPlane):
             self._goes_on(error)
             raise
         if self.watch is not None:
-            self.watch.answered(tensors)
+            self.watch.answered(tensors, result.metadata)
         self.computed(calls)
         self._answer(result)
         self._returned(None)

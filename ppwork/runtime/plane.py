@@ -67,8 +67,8 @@ class Watch(Protocol):
     def timed(self, name: str) -> None:
         """The loop itself times a step of this name."""
 
-    def answered(self, tensors: Mapping[str, object]) -> None:
-        """``reply`` was called with these tensors."""
+    def answered(self, tensors: Mapping[str, object], metadata: Mapping[str, Any]) -> None:
+        """``reply`` was called with these."""
 
     def compare(self, tensors: Mapping[str, Any]) -> None:
         """``compare`` was called with these tensors."""

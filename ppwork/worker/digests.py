@@ -27,7 +27,7 @@ from ppwork.errors import LocalProtocolError, ParityError, listed, named_ranks
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import Ids, PPEnvelope
 from ppwork.protocol.parity import decode_facts, differing_keys, encode_facts, spelt_out
-from ppwork.records.run import WROTE
+from ppwork.records.run import SAID, WROTE
 from ppwork.records.spans import RESULTS_DIFFER, Recorder
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.lent import PLAIN
@@ -69,6 +69,13 @@ class Received:
         ]
         if names:
             recorder.instant(WROTE, ids=ids.where(), text=listed(names))
+
+
+def note_metadata(metadata: Mapping[str, Any], recorder: Recorder, ids: Ids) -> None:
+    """Record a digest of each value that this mesh rank gave with its result, to be compared at the end."""
+    if metadata:
+        sums = {str(key): zlib.crc32(_as_sent({"": value})) for key, value in metadata.items()}
+        recorder.instant(SAID, ids=ids.where(), figures=sums)
 
 
 def described(tensor: torch.Tensor) -> str:

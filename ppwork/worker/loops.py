@@ -44,6 +44,7 @@ from ppwork.worker.digests import (
     compare_inputs,
     compare_results,
     look_at_results,
+    note_metadata,
     sampled,
     tell_apart,
 )
@@ -312,6 +313,7 @@ def generate(
             plane.computed(calls)
             is_looked_at = tally.comparing and not plan.digests and groups.device.type == "cpu"
         received.note(plane.recorder, envelope.ids)
+        note_metadata(result.metadata, plane.recorder, envelope.ids)
         tell_of_handles(envelope.ids, plane.recorder)
         if is_looked_at:  # only after the chunk's collectives have turned out to be the same
             look_at_results(groups, envelope.ids, result, plane.recorder)

@@ -38,6 +38,7 @@ from ppwork.records.pulse import Pulse, pulse_file
 from ppwork.records.run import (
     EARLY_LOOP,
     EARLY_SOURCE,
+    METADATA_DIFFERS,
     QUEUE,
     SUMMARY_FILE,
     WRITES_DIFFER,
@@ -72,6 +73,7 @@ log = logging.getLogger(__name__)
 ONLY_SOME = (
     "only some mesh ranks wrote into a tensor that all had received, in %s: `ppwork diagnose` says who"
 )
+OTHER_METADATA = "mesh ranks gave different metadata with their results, in %s: `ppwork diagnose` says which"
 NO_FOLDER = (
     "join without run_dir: no watchdog runs, the mesh ranks do not compare what they call and return, and "
     "`ppwork diagnose` will have nothing to read; join(plan, run_dir=...) gives all three"
@@ -238,6 +240,8 @@ def _sum_up(plan: Plan, folder: Path, groups: Groups, kept: Kept) -> None:
         Run(folder, None).complete(notes)
     if WRITES_DIFFER in notes:
         log.warning(ONLY_SOME, named_chunks(notes[WRITES_DIFFER]))
+    if METADATA_DIFFERS in notes:
+        log.warning(OTHER_METADATA, named_chunks(notes[METADATA_DIFFERS]))
     if not plan.strict:
         notes, mesh = {key: chunks for key, chunks in notes.items() if key in WRONG}, {}
     _refuse_odd(plan, folder, notes, mesh, of_loop=of_loop)

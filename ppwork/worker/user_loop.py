@@ -31,7 +31,7 @@ from ppwork.worker import progress
 from ppwork.worker.backend_wait import tell_of_handles
 from ppwork.worker.collectives import guard_loop, heed, install, keep
 from ppwork.worker.contract import Kinds, name_what_came
-from ppwork.worker.digests import Received, sampled, tell_apart
+from ppwork.worker.digests import Received, note_metadata, sampled, tell_apart
 from ppwork.worker.shared_calls import SharedCalls, held
 from ppwork.worker.summary import Kept
 from ppwork.worker.tally import NO_RESULT
@@ -158,8 +158,9 @@ class UserLoop:
         """Leave a step to the loop, which times it itself."""
         self._own.add(name)
 
-    def answered(self, tensors: Mapping[str, object]) -> None:
+    def answered(self, tensors: Mapping[str, object], metadata: Mapping[str, Any]) -> None:
         """Take a sample of the tensors given to ``reply``, to compare it with the other mesh ranks'."""
+        note_metadata(metadata, self._recorder, self._chunks[0])
         self._digest = NO_RESULT if self.calls is None else sampled(tensors)
 
     def compare(self, tensors: Mapping[str, torch.Tensor]) -> None:

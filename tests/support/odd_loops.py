@@ -32,6 +32,7 @@ WITHOUT_SUMS = (
     "holds another",
     "one writes",
     "all write",
+    "says other",
 )
 
 
@@ -66,7 +67,9 @@ def serve(plane, case):
             case == "one writes" and (chunk.ids.chunk_index, plane.rank) == (DRIFTED, 2)
         ):
             chunk.tensors["x"][0] = 7
-        plane.reply({"x": answer}, copy=True)
+        mine = plane.rank if case == "says other" and chunk.ids.chunk_index >= DRIFTED else 1
+        told = {"cache": mine, "of": [chunk.ids.chunk_index, "all"]} if case == "says other" else None
+        plane.reply({"x": answer}, metadata=told, copy=True)
 
 
 if __name__ == "__main__":

@@ -86,4 +86,6 @@ def test_a_run_past_its_limit_says_who_waits_for_whom_and_shows_the_line_that_ho
 
 def test_a_run_that_did_not_fail_is_not_explained_away(tmp_path):
     run = pp.launch(toy(verify=False), out=tmp_path / "run")
-    assert diagnosed(run.run_dir) == "Nothing failed: the run emitted 6 chunks.\n"
+    said, _, open_question = diagnosed(run.run_dir).partition("\n")
+    assert said == "Nothing failed: the run emitted 6 chunks."
+    assert open_question.startswith("  not known: whether each mesh rank had its own share of the weights")

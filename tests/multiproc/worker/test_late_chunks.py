@@ -277,6 +277,24 @@ def test_a_write_into_a_received_tensor_by_one_mesh_rank_is_told(tmp_path, start
     assert gone(tmp_path / "run")
 
 
+@pytest.mark.parametrize("by", ["says other", "strict says other"])
+def test_metadata_that_mesh_ranks_give_differently_are_told_with_their_key(tmp_path, start_ranks, capfd, by):
+    """A rank that had not reset its cache said so in its metadata, and nobody compared them."""
+    codes = started(start_ranks, by, tmp_path / "run", 2)
+    run, found, console = pp.open(tmp_path / "run"), pp.diagnose(tmp_path / "run"), capfd.readouterr().err
+    assert run.summary["metadata_differs"] == [4, 5]
+    assert console.count("mesh ranks gave different metadata with their results, in chunks 4 and 5") == 1
+    if by.startswith("strict"):
+        assert codes == [1, 0, 0]
+        assert "its plan is strict: metadata differs in chunks 4 and 5" in found.cause.what
+        return
+    assert (codes, found.is_odd) == ([0, 0, 0], True)
+    said = "Mesh ranks gave different metadata with their results in chunks 4 and 5: 'cache' of ranks 1 and 2"
+    assert f"{said} differ in chunk 4; the leader's was sent" in found.text
+    assert dict(rows_of(run))["metadata"] == f"{said} differ in chunk 4"
+    assert gone(tmp_path / "run")
+
+
 @pytest.mark.parametrize("asked", [False, True], ids=["unasked", "asked"])
 def test_a_cut_for_which_a_loop_does_not_ask_is_told(tmp_path, start_ranks, capfd, asked):
     """Nothing was reset, and nothing was said. Results may be wrong: so it fails, at its end."""

@@ -29,6 +29,7 @@ for step in range(4):
     dist.reduce(loss, dst=0)  # BEHIND
     if ready(dist.gather(loss)):  # IN THE TEST
         pass
+    if step == 2: dist.scatter(loss)  # ONE LINE
 dist.barrier()  # AFTER
 """
 
@@ -78,6 +79,7 @@ def test_a_turn_of_a_loop_ends_at_its_own_continue_or_else_at_an_except_that_goe
         ("BEHIND", "AROUND", 13),
         ("ROOT", "AROUND", None),  # line 2 leaves before both
         ("IN THE TEST", "BEHIND", None),
+        ("ONE LINE", "ROOT", 18),
         ("AFTER", "ROOT", None),  # not in the loop
         ("ROOT", "AFTER", None),
     ],

@@ -108,7 +108,7 @@ class Watch:
     def timed(self, name):
         pass
 
-    def answered(self, tensors):
+    def answered(self, tensors, metadata):
         pass
 
 
