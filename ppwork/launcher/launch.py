@@ -356,6 +356,7 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
         )
     (run_dir / VERIFY_FILE).unlink()
     first, most, dtype = (figures.pop(key) for key in ("first_different", "most_different", "dtype"))
+    values = figures.pop("first_values")
     if not (apart := figures[RETURNED_DIFFERS]):
         del figures[RETURNED_DIFFERS]
     run.complete(figures)
@@ -363,6 +364,7 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
     worst = figures["max_abs_diff"]
     if worst is None or worst > allowed:
         how = "in the number of chunks" if first is None else f"{by_how_much(worst)}, first in chunk {first}"
+        how += f" ({values})" if values else ""
         how += f" and most in chunk {most}" if first is not None and most != first else ""
         what = f"The pipeline's output ({dtype}) differed from the single-process reference {how}; "
         what += f"{allowed:g} is allowed at mesh size {plan.mesh_size}."
@@ -375,8 +377,8 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
         return None
     return RunFailed(
         what,
-        check_first=f"{run_dir / SUMMARY_FILE}; do the stages use anything but their context and inputs? "
-        "has each mesh rank its own share, and its cache reset at a cut? "
+        check_first="has each mesh rank its own share, and its cache reset at a cut? do the stages use "
+        f"anything but their context and inputs? {run_dir / SUMMARY_FILE} has the numbers; "
         "is a buffer filled anew while it is on its way? --check-buffers -1 looks at every byte; sums "
         "round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
     )

@@ -49,7 +49,8 @@ def difference_of(calls: Calls) -> RankDifference | None:
         there = {rank: next(call for call in each if call.count == count) for rank, each in calls.items()}
         above = _above(there.values())
         shown = "".join(_list(side, calls[side[0]], count, above) for side in sides)
-        what = f"{who}{_sentence(there, sides)} It showed later{_sentence(newest, sides)}{shown}"
+        what = f"{who}{_sentence(there, sides)}{_one_more(calls, sides, count)}"
+        what += f" It showed later{_sentence(newest, sides)}{shown}"
     ranks = tuple(rank for side in sides for rank in side)
     return RankDifference(what, _check_first([*newest.values()]), ranks)
 
@@ -83,6 +84,29 @@ def _parting(calls: Calls, sides: Sequence[Sequence[int]]) -> int | None:
             if "" not in usual.union(*odd) and any(not usual & sites for sites in odd):
                 return count
     return None
+
+
+def _one_more(calls: Calls, sides: Sequence[Sequence[int]], count: int) -> str:
+    """Say which of two sides has made a call more, if from there on both made the same calls.
+
+    A side that has ended its chunk has made all its calls. If neither has, it may be either: nothing is said.
+    """
+    if len(sides) != 2:
+        return ""
+    made = [
+        {call.count: (call.operation, call.site) for call in calls[side[0]] if call.operation}
+        for side in sides
+    ]
+    fewer = []
+    for mine, other in ((0, 1), (1, 0)):
+        behind = [number for number in made[other] if number > count and number - 1 in made[mine]]
+        is_shifted = all(made[other][number] == made[mine][number - 1] for number in behind)
+        if behind and is_shifted and calls[sides[other][0]][-1].operation:
+            fewer.append(mine)
+    if len(fewer) != 1:
+        return ""
+    less, more = named_ranks(sides[fewer[0]]), named_ranks(sides[1 - fewer[0]])
+    return f" It seems that {more} made one there that {less} did not make."
 
 
 def _above(calls: Iterable[CollectiveCall]) -> int:

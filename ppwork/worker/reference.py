@@ -96,8 +96,9 @@ def compare(
     Returns:
         ``max_abs_diff``, the largest absolute difference (infinite if shapes differ, or if a chunk was
         neither emitted nor dropped, or both); ``verified_chunks``; ``first_different``, the first chunk that
-        differs by more than is allowed, and ``most_different``, the one that differs most; ``dtype`` of the
-        compared outputs; and what ``returned_apart`` says of the first chunk of which it says anything.
+        differs by more than is allowed, ``first_values``, how many of its values do, and ``most_different``,
+        the one that differs most; ``dtype`` of the compared outputs; and what ``returned_apart`` says of the
+        first chunk of which it says anything.
     """
     device = pick_device(plan, 0, 0, 1)
     context = StageContext(plan, device, MeshOfOne(device))
@@ -107,7 +108,7 @@ def compare(
     stage0 = _load(plan.stage0, StageKind.STAGE0, context)
     generator = _load(plan.stage1, StageKind.GENERATOR, context)
     worst, index, verified, dtype, apart = 0.0, 0, 0, "", ""
-    first: int | None = None
+    first, values = None, ""
     most: int | None = None
     # A source without a fixed number is asked once more than it had chunks: it should say that it has ended.
     chunks = len(set(emitted) | set(dropped)) + 1 if plan.chunks is None else plan.chunks
@@ -132,6 +133,9 @@ def compare(
             far = difference(output, kept(index)) if index in emitted else float("inf")
             if first is None and far > plan.allowed_difference:
                 first = index
+                values = (
+                    values_apart(output, kept(index), plan.allowed_difference) if index in emitted else ""
+                )
             if not apart and index in returned:
                 apart = returned_apart(result.tensors, returned[index], plan.allowed_difference, index)
             if far > worst:
@@ -145,10 +149,19 @@ def compare(
         "max_abs_diff": worst,
         "verified_chunks": verified,
         "first_different": first,
+        "first_values": values,
         "most_different": most,
         "dtype": dtype,
         RETURNED_DIFFERS: apart,
     }
+
+
+def values_apart(computed: torch.Tensor, other: torch.Tensor, allowed: float) -> str:
+    """Return how many values differ by more than is allowed: ``3 of 12 values``; empty if shapes differ."""
+    if computed.shape != other.shape:
+        return ""
+    far = ~((computed.double() - other.double()).abs() <= allowed)
+    return f"{int(far.sum())} of {far.numel()} values"
 
 
 def returned_apart(computed: Tensors, returned: Tensors, allowed: float, index: int) -> str:

@@ -208,9 +208,9 @@ def test_a_failed_run_exits_1_with_the_first_rank_its_error_and_its_log(tmp_path
 @pytest.mark.parametrize(
     ("stage", "how"),
     [
-        ("DependsOnRank", "by 1.0, first in chunk 0"),
-        ("NaNsInAMesh", "in number, in shape or by a NaN, first in chunk 0"),
-        ("DriftsInAMesh", "first in chunk 0 and most in chunk 2"),
+        ("DependsOnRank", "by 1.0, first in chunk 0 (4 of 7 values)"),
+        ("NaNsInAMesh", "in number, in shape or by a NaN, first in chunk 0 (4 of 7 values)"),
+        ("DriftsInAMesh", "first in chunk 0 (4 of 7 values) and most in chunk 2"),
     ],
 )
 def test_a_result_that_differs_from_one_process_fails_verification(tmp_path, stage, how):

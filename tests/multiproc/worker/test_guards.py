@@ -100,7 +100,8 @@ SAID = {
     ),
     "one more between": (
         "Rank 2 differs from ranks 1 and 3 at collective 2 of chunk 7: rank 2 called all_reduce float32[4] "
-        "(MORE), ranks 1 and 3 called all_reduce float32[4] (SUM). It showed later in chunk 7: rank 2 "
+        "(MORE), ranks 1 and 3 called all_reduce float32[4] (SUM). It seems that rank 2 made one there that "
+        "ranks 1 and 3 did not make. It showed later in chunk 7: rank 2 "
         f"{SUM4} as collective 3 (SUM), ranks 1 and 3 ended it after 2 collectives (the last at SUM).",
         FLAG,
         ["1 SUM", "2 MORE", "3 SUM", "1 SUM", "2 SUM"],

@@ -21,8 +21,8 @@ PLAN = pp.synthetic(
     encode_ms=1, decode_ms=1, stage1_ms=1, payload_mb=0.1,
 )  # fmt: skip
 EQUAL = (
-    '{"first_different": null, "most_different": null, "dtype": "float32", "max_abs_diff": 0.0, '
-    '"returned_differs": ""}'
+    '{"first_different": null, "first_values": "", "most_different": null, "dtype": "float32", '
+    '"max_abs_diff": 0.0, "returned_differs": ""}'
 )
 
 
