@@ -7,9 +7,10 @@ from safetensors.numpy import save
 
 from ppwork.errors import PlanError, RunFailed, UnreadableError
 from ppwork.plan import Plan
+from ppwork.records.notes import told_of_metadata
 from ppwork.records.outputs import read_outputs
-from ppwork.records.run import OUTPUTS_FILE, SUMMARY_FILE, Run
-from ppwork.records.spans import Recorder, span_file
+from ppwork.records.run import OUTPUTS_FILE, SAID, SUMMARY_FILE, Run, mesh_notes, metadata_apart
+from ppwork.records.spans import Instant, Recorder, Span, span_file
 
 # The folder
 
@@ -46,3 +47,23 @@ def test_outputs_that_do_not_read_are_said(tmp_path, how):
     with pytest.raises(UnreadableError, match="do not read") as unread:
         read_outputs(tmp_path)
     assert unread.value.check_first
+
+
+def said(chunk, **digests):
+    return Instant(SAID, "main", 1, chunk, chunk, 0, figures=digests)
+
+
+def test_metadata_of_mesh_ranks_are_compared_by_key_among_those_that_gave_some():
+    other = Span("generate", "main", 1, 2, 4, 4, 0)
+    alike = {1: [said(3, cache=7, top=1), other], 2: [said(3, cache=7, top=1)], 3: [other]}
+    assert metadata_apart(alike) == {}
+    assert told_of_metadata(alike) == ""
+    apart = {
+        1: [*alike[1], said(5, cache=7, top=1), said(6, cache=8)],
+        2: [*alike[2], said(5, cache=9, top=1), said(6, cache=8, note=2)],
+        3: alike[3],
+    }
+    assert metadata_apart(apart) == {5: {"cache": {1: 7, 2: 9}}, 6: {"note": {1: 0, 2: 2}}}
+    assert mesh_notes(apart)["metadata_differs"] == [5, 6]
+    told = "Mesh ranks gave different metadata with their results in chunks 5 and 6: "
+    assert told_of_metadata(apart) == f"{told}'cache' of ranks 1 and 2 differ in chunk 5"

@@ -112,6 +112,18 @@ def test_ranks_that_all_differ_are_one_subject():
     )
 
 
+def test_of_calls_that_shift_against_each_other_it_is_said_which_rank_made_one_more():
+    """Of a helper's alternating callers the one that was left out could be told, and was not."""
+    lines = [52, 53] * 3
+    usual = [at(count, line) for count, line in enumerate(lines, start=1)]
+    left_out = [at(count, line) for count, line in enumerate([52, 52, 53, 52, 53], start=1)]
+    ended = CollectiveCall(3, 5, site="my_stages.py:53: y = self.reduce(y)")
+    seems = "It seems that rank 1 made one there that rank 2 did not make."
+    assert seems in difference_of({1: usual, 2: [*left_out, ended]}).what
+    other = [*left_out[:3], at(4, 44), at(5, 44), ended]  # not the same calls behind that place
+    assert "It seems" not in difference_of({1: usual, 2: other}).what
+
+
 def test_a_sum_more_of_the_same_shape_is_named_where_the_lines_part_and_not_where_it_showed():
     """The calls that were compared are the same innocent line on both."""
     usual = [at(1, 73), at(2, 73), CollectiveCall(3, 2, site="my_stages.py:73: y = self.reduce(y)")]
