@@ -217,7 +217,7 @@ def mesh_notes(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[str, list
     return {key: chunks for key, chunks in noted.items() if chunks}
 
 
-def metadata_apart(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[int, dict[str, dict[int, int]]]:
+def metadata_apart(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[int, dict[str, dict[int, float]]]:
     """Return the chunks in which mesh ranks gave different metadata: each such key, its digest by rank.
 
     A rank that gave none is not compared; one that lacks a key has 0.
@@ -230,7 +230,7 @@ def metadata_apart(entries_by_rank: Mapping[int, Sequence[Entry]]) -> dict[int, 
     apart = {}
     for chunk, by_rank in said.items():
         keys = dict.fromkeys(key for figures in by_rank.values() for key in figures)
-        each = {key: {rank: int(figures.get(key, 0)) for rank, figures in by_rank.items()} for key in keys}
+        each = {key: {rank: figures.get(key, 0) for rank, figures in by_rank.items()} for key in keys}
         apart[chunk] = {key: ranks for key, ranks in each.items() if len(set(ranks.values())) > 1}
     return {chunk: each for chunk, each in apart.items() if each}
 
