@@ -211,7 +211,7 @@ def test_a_reference_that_is_stopped_ends_the_verification_or_dies_with_its_laun
     job = Job(tmp_path / "run", {**warm, WARM_VARIABLE: "0"} if launcher_dies else warm, source)
     try:
         reference = wait_for(lambda: reference_of(job.run_dir), 4 * END_S)
-        # On the list: the launcher follows it. One that is stopped before is taken for one that did not start.
+        # On the list: the launcher follows it. One stopped before that is taken for one that did not start.
         wait_for(lambda: [*(tmp_path / "ppwork").glob(f"*-{reference.pid}-*.json")], 4 * END_S)
         wait_for(lambda: "libtorch" in Path(f"/proc/{reference.pid}/maps").read_text(), 4 * END_S)
         suspend(reference)
