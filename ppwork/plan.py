@@ -38,12 +38,13 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     - ranks and overlap: ``mesh_size``, ``in_flight_depth`` (or ``d_in`` and ``d_out``), ``backend``
     - work: ``steps``, the calls of ``step`` for a chunk
     - timeouts and limits: ``timeout_s``, ``stall_s``, ``freeze_s``, ``max_message_bytes``
-    - checks: ``compare_collectives`` (in a loop only 0 has an effect), ``check_buffers``, ``strict``
+    - checks: ``compare_collectives`` (in a loop only 0 has an effect), ``check_buffers``, ``strict``;
+      ``keep_outputs``, ``tolerance``
     - rarely needed: ``threads_per_rank``, ``share_gpu``, ``frame_bytes``
 
     Fields for stages only: ``stage0``, ``stage1`` and their ``options``; ``hard_cuts``, ``flushes``,
-    ``recompute_every``, ``seed``, ``heartbeat_s``; ``digests``, ``verify``, ``tolerance``, ``keep_outputs``,
-    ``one_process``. A run in which another number of chunks comes than ``chunks`` fails at its end.
+    ``recompute_every``, ``seed``, ``heartbeat_s``; ``digests``, ``verify``, ``one_process``.
+    A run in which fewer chunks come than ``chunks`` fails at its end; one more is refused.
 
     ``fault`` and a non-default ``schedule`` are for teaching. The shipped stages have ``options``, too:
     ``workloads.spec.VideoOptions``, and ``synthetic``.
@@ -86,9 +87,9 @@ class Plan(PipelinePlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verify: bool = False
     """Compare rank 0's outputs, and the tensors that the mesh returned, with the single-process reference."""
     strict: bool = False
-    """Let a run that ended well fail also if nobody waited for a handle, a thread died, or only some mesh
-    ranks wrote into what all received. Results that differ between mesh ranks, a cut that reset nothing and
-    another number of chunks than planned fail it in any case."""
+    """Let a run that ended well fail also if nobody waited for a handle, only some mesh ranks wrote into what
+    all received, or they gave different metadata; under ``ppwork run`` also if a thread died. Results that
+    differ between mesh ranks, a cut that reset nothing and fewer chunks than planned fail it in any case."""
     keep_outputs: bool = False
     """Keep rank 0's outputs in its memory, and write them to the folder at the end: ``Run.outputs``."""
     tolerance: float = 1e-4

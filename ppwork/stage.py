@@ -220,7 +220,7 @@ class Stage0(Protocol):
 
         Blocks:
             Wait a few milliseconds before you return ``NOT_YET``. If you return at once, rank 0 spins. If you
-            wait longer, you hold back results; longer than ``timeout_s``, and the link is lost.
+            wait longer, you hold back results; after ``stall_s`` the rank is ended as stuck.
         """
 
     def context_frames(self, chunk_index: int) -> Tensors:  # noqa: ARG002  a default

@@ -182,8 +182,8 @@ def _asked(
         bool,
         _of(
             CHECKS,
-            "Exit with 1 also if the run ended well, and a thread died, nobody waited for a handle, or only "
-            "some mesh ranks wrote into what all received.",
+            "Exit with 1 also if the run ended well, and a thread died, nobody waited for a handle, only "
+            "some mesh ranks wrote into what all received, or they gave different metadata.",
         ),
     ] = False,
     digests: Annotated[bool, _of(CHECKS, "Compare weights, inputs and results over the mesh.")] = False,
