@@ -124,8 +124,14 @@ def ranks_of(agent: psutil.Process) -> list[psutil.Process]:
 
 
 def has_begun(rank: psutil.Process) -> bool:
-    """Say whether a child of torchrun is, or was, more than one that waits to be a rank."""
-    return rank.status() == psutil.STATUS_ZOMBIE or rank.cmdline()[-1:] not in ([], [RANK_TO_BE])
+    """Say whether a child of torchrun is, or was, more than one that waits to be a rank.
+
+    Just forked, it still shows torchrun's command line.
+    """
+    if rank.status() == psutil.STATUS_ZOMBIE:
+        return True
+    words = rank.cmdline()
+    return words not in ([], psutil.Process(rank.ppid()).cmdline()) and words[-1] != RANK_TO_BE
 
 
 def end_with_stacks(ranks: list[psutil.Process], logs: Path, stacks: Path) -> None:
