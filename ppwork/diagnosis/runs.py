@@ -276,7 +276,7 @@ def _explained(
         )
     if cause.check_first == SILENT_PEER_CHECK:  # it asks for a diagnosis, and this is one
         cause = replace(cause, check_first=_who_was_silent(evidence, waits))
-    if UNANSWERED in cause.what and (ends := early_ends(*file_and_line(cause.source))):
+    if UNANSWERED in cause.what and (ends := early_ends(*_file_and_line(cause.source))):
         lines = listed([f"line {end}" for end in ends[:MOST_ENDS]])
         check = f"{lines}: does a turn of the loop end there, before its `plane.reply`?"
         cause = replace(cause, check_first=f"{check} Every mesh rank answers each chunk")
@@ -353,9 +353,10 @@ def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
     where = "All that differs: the logs of the mesh ranks, or a run with `--digests`"
     if evidence.of_loop:
         where = "Which rank is wrong is not known: print what each of them passes to `reply` there"
-    epochs = {entry.chunk_index: entry.cache_epoch for entry in evidence.entries.get(STAGE0_RANK, [])}
-    if odd[0] and epochs.get(odd[0], 0) > epochs.get(odd[0] - 1, epochs.get(odd[0], 0)):
-        where = f"Chunk {odd[0]} came with a cut: did each of them reset its cache there? {where}"
+    of_chunks = (entry for entry in evidence.entries.get(STAGE0_RANK, []) if entry.chunk_index >= 0)
+    epochs, first = {entry.chunk_index: entry.cache_epoch for entry in of_chunks}, odd[0]
+    if first - 1 in epochs and epochs.get(first, 0) > epochs[first - 1]:
+        where = f"Chunk {first} came with a cut: did each of them reset its cache there? {where}"
     return (f"{what}. {where}",)
 
 
@@ -424,7 +425,7 @@ def users_lines(record: FailureRecord, run_dir: Path) -> tuple[str, ...]:
     of_errors = map(frames_of, reversed(record.traceback.split(HEAD)))  # of the outer error first
     frames = next((each for each in of_errors if any(frame.at == record.source for frame in each)), [])
     if not frames:  # a method had returned, or a thread had died: no stack leads there
-        frames = [Frame(*file_and_line(record.source), "")]
+        frames = [Frame(*_file_and_line(record.source), "")]
     at = max((number for number, frame in enumerate(frames) if frame.at == record.source), default=0)
     users = frames[at]
     if not users.file:
@@ -437,7 +438,7 @@ def users_lines(record: FailureRecord, run_dir: Path) -> tuple[str, ...]:
     return source_lines(users, elsewhere[:1] or callers)
 
 
-def file_and_line(source: str) -> tuple[str, int]:
+def _file_and_line(source: str) -> tuple[str, int]:
     """Return the parts of ``FILE:LINE``; the line is 0 if there is none."""
     file, _, line = source.rpartition(":")
     return file, int(line) if line.isdecimal() else 0

@@ -355,8 +355,8 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
             check_first=f"{log_path}; `df -h {run_dir}`: was the disk full? did anything else write there?",
         )
     (run_dir / VERIFY_FILE).unlink()
-    first, most, dtype = (figures.pop(key) for key in ("first_different", "most_different", "dtype"))
-    values = figures.pop("first_values")
+    told = ("first_different", "first_values", "most_different", "dtype")
+    first, values, most, dtype = map(figures.pop, told)
     if not (apart := figures[RETURNED_DIFFERS]):
         del figures[RETURNED_DIFFERS]
     run.complete(figures)
