@@ -26,7 +26,6 @@ VIDEO_STAGE0 = "ppwork.workloads.denoiser:VideoSource"
 VIDEO_STAGE1 = "ppwork.workloads.denoiser:VideoDenoiser"
 SYNTHETIC_STAGE0 = "ppwork.workloads.synthetic:SyntheticSource"
 SYNTHETIC_STAGE1 = "ppwork.workloads.synthetic:SyntheticGenerator"
-"""Number of chunks of a synthetic plan that sets none: enough for a median."""
 SCHEDULES = ("overlap", "send-after-decode")
 
 

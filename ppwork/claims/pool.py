@@ -51,7 +51,7 @@ class Pool:
         self._scratch = self._stack.enter_context(scratch_folder())
         self._threads = ThreadPoolExecutor(size)
         self._stack.callback(self._threads.shutdown, cancel_futures=True)
-        self._environment = {**child_environment(1), "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+        self._environment = {**child_environment(1), "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo"}
         self._starting = threading.Lock()
         self._launcher: WarmLauncher | None = None
         self._ended = False

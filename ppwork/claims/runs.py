@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-
-import psutil
 
 from ppwork.claims.catalogue import CLAIMS, claim_of
 from ppwork.claims.claim import Claim, ClaimFinding, RankSeen, Verdict, not_testable
 from ppwork.claims.pool import Pool
 from ppwork.claims.report import ClaimReport, Machine, Reports
 from ppwork.errors import PlanError, text_of
+from ppwork.launcher import share
 from ppwork.launcher.checks import count_gpus
 from ppwork.version import __version__
 
@@ -128,8 +126,8 @@ def judged(claim: Claim, seen: dict[str, list[RankSeen]]) -> ClaimFinding:
 
 def _machine(backend: str, gpus: int) -> Machine:
     return Machine(
-        cpus=os.cpu_count() or 0,
-        memory_gib=round(psutil.virtual_memory().total / (1 << 30), 1),
+        cpus=share.cores(),
+        memory_gib=round(share.memory()[0] / (1 << 30), 1),
         gpus=gpus,
         system=f"{platform.system()} {platform.machine()}",
         python=platform.python_version(),

@@ -85,10 +85,10 @@ def torchrun_command(
         )
     counts = places.placed(plan.world_size)
     first = LOOPBACK if places.same_host else places.hosts[0].rpartition("@")[2]
-    network = shlex.quote(interface or ("lo" if places.same_host else "eth0"))
+    network = interface or ("lo" if places.same_host else "eth0")
     lines = [
         f"# plan.json of {folder} at the same path on every host, in a folder with nothing else",
-        f"export GLOO_SOCKET_IFNAME={network} NCCL_SOCKET_IFNAME={network} "
+        f"export GLOO_SOCKET_IFNAME={shlex.quote(network)} NCCL_SOCKET_IFNAME={shlex.quote(f'={network}')} "
         f"OMP_NUM_THREADS={plan.threads_per_rank}",
     ]
     for node, (host, count) in enumerate(zip(places.hosts, counts, strict=True)):

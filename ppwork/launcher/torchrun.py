@@ -256,7 +256,7 @@ def _rank_environment(threads: int, scratch: Path, meeting: Rendezvous | None) -
         both.pop(SECRET_VARIABLE, None)  # inherited if a rank of a run over hosts starts this run
         return {
             "GLOO_SOCKET_IFNAME": "lo",
-            "NCCL_SOCKET_IFNAME": "lo",
+            "NCCL_SOCKET_IFNAME": "=lo",  # exactly this one: without the sign it is a prefix
             **both,
             STORE_VARIABLE: str(scratch / STORE),
             # Without this torchrun opens a store that listens on all addresses.
@@ -267,8 +267,9 @@ def _rank_environment(threads: int, scratch: Path, meeting: Rendezvous | None) -
     secret.write_bytes(meeting.secret)
     for name in (STORE_VARIABLE, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"):
         both.pop(name, None)
-    interface = {"GLOO_SOCKET_IFNAME": meeting.interface, "NCCL_SOCKET_IFNAME": meeting.interface}
-    return {**both, **interface, SECRET_VARIABLE: str(secret)}
+    ours = {"GLOO_SOCKET_IFNAME": meeting.interface, SECRET_VARIABLE: str(secret)}
+    # A cluster may have a network for data alone: who has named it keeps it.
+    return {"NCCL_SOCKET_IFNAME": f"={meeting.interface}", **both, **ours}
 
 
 def child_environment(threads: int) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ppwork.errors import duration
 from ppwork.records.calls import ANY, RECV, SEND, WAIT, WAITS, Call, RankCalls
-from ppwork.timeline.meetings import MAKES_GROUPS, START, Meeting, Meetings
+from ppwork.timeline.meetings import MAKES_GROUPS, START, Meeting, Meetings, nth
 
 NUMBERED = 6
 """Handles of one function and one rank that get numbers, and waits."""
@@ -87,7 +87,7 @@ def _of_wait(of_rank: RankCalls, call: Call, waits: Sequence[Call], numbers: dic
     if origin is call or (len(waits) < 2 and count < 2):
         return (WAIT,)
     same = [w for w in waits if (w.begun.of, w.begun.part) == (call.begun.of, call.begun.part)]
-    which = f"{_nth(same.index(call) + 1)} {WAIT}" if len(same) > 1 else WAIT
+    which = f"{nth(same.index(call) + 1, words=False)} {WAIT}" if len(same) > 1 else WAIT
     if count > NUMBERED or len(waits) > 2 * NUMBERED:
         return (which,)
     return f"{which} of {lent}", f"{which} {lent}", which
@@ -127,7 +127,3 @@ def _role(call: Call) -> str:
     if not call.name.startswith(ROOTED) or len(parts) != 1 or parts[0].kind or parts[0].peer == ANY:
         return ""
     return ROOT if parts[0].peer == call.rank else f"{ROOT} {parts[0].peer}"
-
-
-def _nth(number: int) -> str:
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number, 'th') }"

@@ -61,6 +61,8 @@ def is_backends(error: RuntimeError) -> bool:
 def as_peer_error(error: RuntimeError, what: str, **where: Any) -> PPWorkError | None:  # noqa: ANN401
     """Translate a backend's error, or return ``None`` if it is not about a peer."""
     text = without_noise(message_of(error))
+    if "CUDA error" in text:  # "the launch timed out and was terminated"
+        return None
     headline, _, below = text.partition("Last error:\n")  # below: NCCL's own words
     said = "; ".join(part.splitlines()[0] for part in (headline, below) if part) or type(error).__name__
     if any(phrase in text for phrase in LOST_TEXTS):

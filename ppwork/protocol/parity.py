@@ -30,8 +30,21 @@ WIRE_KEYS = (
     "CUDA_LAUNCH_BLOCKING",
 )
 """Variables that change a rank's calls or their order: DETAIL adds collectives, others order launches."""
-SUM_KEYS = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_CTA_POLICY", "NCCL_MAX_CTAS")
-"""Variables that choose how NCCL sums; all ranks of a group must choose alike."""
+SUM_KEYS = (
+    "NCCL_ALGO",
+    "NCCL_BUFFSIZE",
+    "NCCL_CTA_POLICY",
+    "NCCL_CUMEM_ENABLE",
+    "NCCL_MAX_CTAS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_NET",
+    "NCCL_NVLS_ENABLE",
+    "NCCL_P2P_DISABLE",
+    "NCCL_PROTO",
+    "NCCL_SHM_DISABLE",
+)
+"""Variables that choose how NCCL connects and sums; all ranks of a group must choose alike."""
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 NUMBER_KEYS = (
     THREADS_VARIABLE,

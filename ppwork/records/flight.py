@@ -20,6 +20,7 @@ KEPT = 32
 """Most collectives kept of each group: the newest."""
 NCCL_DUMP_VARIABLE = "TORCH_FR_DUMP_TEMP_FILE"
 """Where NCCL's watchdog writes its own record when an operation times out; it appends the rank's number."""
+NCCL_DUMP_NAME = "nccl-trace-rank"
 
 
 class Collective(msgspec.Struct, frozen=True):

@@ -273,6 +273,10 @@ class CudaLinks:
         """Record the time that the body's kernels take on the device."""
         return self.spans.span(name, lane=DEVICE_LANE, ids=which)
 
+    def begin(self, name: str, which: WhichChunk) -> DeviceSpan:
+        """Return a span that begins where the device is now; whoever ends it does not write it."""
+        return self.spans.begin(name, lane=DEVICE_LANE, ids=which)
+
     def launched(self, name: str | None = None) -> torch.cuda.Event:
         """Return an event that passes after the work launched on a link, or on the current stream."""
         # Blocking: a thread that waits for this event sleeps and does not spin.

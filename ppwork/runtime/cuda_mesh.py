@@ -32,6 +32,7 @@ from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import Role
 from ppwork.runtime.cuda_links import CudaLinks
+from ppwork.runtime.cuda_spans import DeviceSpan
 from ppwork.runtime.groups import Groups
 from ppwork.runtime.lanes import Lane, result_of
 from ppwork.runtime.mesh import FollowerPlane, Item, LeaderPlane, MeshPlane, QueueMark
@@ -107,6 +108,18 @@ class CudaMeshPlane(MeshPlane):
 class CudaLeaderPlane(CudaMeshPlane, LeaderPlane, role=Role.LEADER, on_cuda=True):
     """The leader's end on a GPU."""
 
+    def __init__(self, plan: PipelinePlan, groups: Groups, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(plan, groups, *args, **kwargs)
+        self._begun: deque[DeviceSpan] = deque()
+        """Chunks that a user's own loop has, each from where the device begins it."""
+
+    def receive(self) -> PPEnvelope:
+        """Return the next envelope; see ``MeshPlane.receive``."""
+        envelope = super().receive()
+        if envelope.action is PPAction.INFER and self.watch is not None:
+            self._begun.append(self.device.begin("generate", envelope.ids.where()))
+        return envelope
+
     def _own(self, incoming: Incoming) -> None:
         super()._own(incoming)
         self.device.reserve("down_pg", incoming)
@@ -115,7 +128,8 @@ class CudaLeaderPlane(CudaMeshPlane, LeaderPlane, role=Role.LEADER, on_cuda=True
         self.device.receive("down_pg", incoming, self._down.issue)
 
     def _pass(self, incoming: Incoming) -> None:
-        self.device.pass_on(incoming, self._mesh.issue)
+        if self.plan.mesh_size > 1:
+            self.device.pass_on(incoming, self._mesh.issue)
 
     def _ask_to_begin(self) -> bool:
         # If d_in is 2, the next chunk leaves rank 0 only after the result before this one: never in time.
@@ -138,6 +152,10 @@ class CudaLeaderPlane(CudaMeshPlane, LeaderPlane, role=Role.LEADER, on_cuda=True
         if result.action is not PPAction.INFER:
             self._send(result)
             return
+        begun = self._begun.popleft() if self._begun else None
+        if took is None and begun is not None:  # the loop's time on the host is that of the launches
+            begun.end.record(torch.cuda.current_stream())
+            took = Timed(result.stage1_ns, begun)
         span = None if took is None else took.on_device
         end = self.device.launched() if span is None else span.end
         self._computing = True

@@ -16,6 +16,7 @@ how many groups a process has made, and that may differ between the ranks of a j
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import hmac
 import os
@@ -42,32 +43,11 @@ from ppwork.protocol.parity import check_parity, decode_facts, encode_facts, fac
 from ppwork.protocol.plan import SECRET_VARIABLE, PipelinePlan
 from ppwork.protocol.topology import GROUP_ORDER, LEADER_GROUP_RANK, LEADER_RANK, Role, Topology, other_end
 from ppwork.runtime import nccl
+from ppwork.runtime.device import pick_device, versions_of
 from ppwork.runtime.membership import Membership, gather, open_store
+from ppwork.runtime.process_exit import leave_hard, leave_hard_if_uncaught
 
 TOKEN_BYTES = 64
-
-
-def pick_device(plan: PipelinePlan, rank: int, local_rank: int, ranks_here: int) -> torch.device:
-    """Choose and set this rank's device; call this before anything else touches CUDA.
-
-    Raises:
-        PlanError: The plan asks for NCCL, and this host has fewer CUDA devices than the plan needs for its
-            ``ranks_here``, or none of index ``local_rank``.
-    """
-    if plan.backend == "gloo":
-        return torch.device("cpu")
-    if plan.share_gpu:
-        os.environ.update(nccl.sharing_a_gpu(rank))
-    nccl.turn(os.environ)
-    try:
-        if plan.backend_with(torch.cuda.device_count(), ranks_here) == "gloo":
-            return torch.device("cpu")
-    except PlanError as error:
-        error.at(rank=rank)
-        raise
-    index = 0 if plan.share_gpu else local_rank
-    torch.cuda.set_device(index)
-    return torch.device("cuda", index)
 
 
 @dataclass
@@ -169,10 +149,13 @@ class Groups:
         self.membership.end()
 
     def abandon(self) -> None:
-        """Close the groups of a failed start, but only on the CPU: to close NCCL's may wait for a peer."""
+        """Close the groups of a failed start; NCCL's stay open: they may wait for a peer, also at exit."""
         if self.device.type == "cpu":
             with suppress(Exception):  # the start's own error is the one to report
                 self.close()
+        else:
+            leave_hard_if_uncaught()
+            atexit.register(leave_hard)
 
 
 def join(
@@ -236,6 +219,7 @@ def _agree(
     timeout_s = bring_up_timeout_s(plan)
     store = open_store(membership, session, timeout_s)
     here = {"version.torch": str(torch.__version__), "device": device.type, "sequential": sequential}
+    here |= versions_of(device)
     here |= {"run_dir": run_dir, "mesh": None if rank == 0 else _described(mesh)}
     facts = facts_of(plan, os.environ, **here)
     secret = given_secret()

@@ -192,7 +192,7 @@ class MeshPlane(PPControlPlane):
         A wrong share of a sum is the same wrong sum on all ranks, so their answers do not show it. Every mesh
         rank calls this in the same place, between a chunk's arrival and its ``reply``. Nothing is sent: ranks
         of one host compare digests of all bytes through the run's folder. Without ``run_dir`` nothing is
-        compared, nor with ``compare_collectives=0``.
+        compared, nor with ``compare_collectives=0``, nor between hosts; ``join`` logs that once.
 
         Args:
             tensors: By name, dense; one on a GPU is copied to the host first, which waits for the GPU.

@@ -15,10 +15,6 @@ KNOBS: dict[str, tuple[str, str]] = {
         "a broken or timed-out operation ends the process, without a clean-up that may hang itself; torch's "
         "default, written down because everything here relies on it",
     ),
-    "TORCH_NCCL_PROPAGATE_ERROR": (
-        "1",
-        "a rank that sees an error tells the others by the store: they need not wait for their bound",
-    ),
     "TORCH_NCCL_DUMP_ON_TIMEOUT": ("1", "the flight record is written when an operation times out"),
     "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": (
         "1000",
@@ -56,7 +52,7 @@ KNOBS: dict[str, tuple[str, str]] = {
 """Variable to value and reason."""
 
 SHARED_GPU = {
-    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "=lo",  # without the sign it is a prefix
     "NCCL_NET": "Socket",
     "NCCL_IB_DISABLE": "1",
     "NCCL_MNNVL_ENABLE": "0",
@@ -65,6 +61,9 @@ SHARED_GPU = {
     "CUDA_MODULE_LOADING": "EAGER",
 }
 """With a distinct NCCL_HOSTID per rank these let several ranks share one GPU: functional only, never fast."""
+
+READ_ONCE = ("CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_LAUNCH_ORDER_IMPLICIT", "NCCL_RUNTIME_CONNECT")
+"""Knobs on which the order of chunks rests; a process reads them once, when it first uses CUDA or NCCL."""
 
 LAUNCH_ORDER_DRIVER = 12030
 """From this CUDA version of the driver on, NCCL keeps the order of launches without waiting.
@@ -82,6 +81,18 @@ def turn(environment: MutableMapping[str, str]) -> None:
     """Set every knob that the environment does not have."""
     for name, (value, _) in KNOBS.items():
         environment.setdefault(name, value)
+
+
+def too_late(environment: Mapping[str, str], *, cuda: bool, nccl: bool) -> list[str]:
+    """Return the knobs that ``turn`` would set without an effect.
+
+    Args:
+        environment: As it is before ``turn``.
+        cuda: This process has used CUDA.
+        nccl: It has a group on NCCL.
+    """
+    used = {"CUDA": cuda, "NCCL": nccl}
+    return [name for name in READ_ONCE if used[name.partition("_")[0]] and name not in environment]
 
 
 def sharing_a_gpu(rank: int) -> dict[str, str]:

@@ -304,14 +304,14 @@ def last_moment_ns(ranks: Mapping[int, RankCalls]) -> int:
     return max(ends + [of_rank.left.at_ns for of_rank in ranks.values() if of_rank.left is not None])
 
 
-def nth(number: int) -> str:
-    """Return an ordinal number: as a word up to the fifth, above that with digits.
+def nth(number: int, *, words: bool = True) -> str:
+    """Return an ordinal number: as a word up to the fifth, above that, or without ``words``, with digits.
 
     >>> nth(1), nth(3), nth(12), nth(21)
     ('first', 'third', '12th', '21st')
     """
-    words = ("first", "second", "third", "fourth", "fifth")
-    if number <= len(words):
-        return words[number - 1]
+    first = ("first", "second", "third", "fourth", "fifth")
+    if words and number <= len(first):
+        return first[number - 1]
     teen = number % 100 in (11, 12, 13)
     return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

@@ -200,13 +200,15 @@ def write_flight(run_dir: Path, rank: int) -> bool:
     written: list[Flight] = []
 
     def write() -> None:
-        with contextlib.suppress(ImportError, AttributeError, ValueError, OSError, RuntimeError):
-            from torch._C import _distributed_c10d as c10d
+        dumps = []
+        for kind in ("fr", "nccl"):  # one after the other: a failed or silent device costs NCCL's half alone
+            with contextlib.suppress(ImportError, AttributeError, ValueError, OSError, RuntimeError):
+                from torch._C import _distributed_c10d as c10d
 
-            dumps = [getattr(c10d, f"_dump_{kind}_trace_json", None) for kind in ("fr", "nccl")]
-            flight = flight_of(rank, *(dump() for dump in dumps if dump is not None))
-            write_whole(flight_file(run_dir, rank), msgspec.json.encode(flight))
-            written.append(flight)
+                dumps.append(getattr(c10d, f"_dump_{kind}_trace_json")())
+                flight = flight_of(rank, *dumps)
+                write_whole(flight_file(run_dir, rank), msgspec.json.encode(flight))
+                written.append(flight)
 
     thread = threading.Thread(target=write, name="flight", daemon=True)
     thread.start()

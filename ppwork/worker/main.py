@@ -24,7 +24,7 @@ from ppwork.plan import Plan
 from ppwork.process import LOG_LEVEL_VARIABLE, UNWRITABLE
 from ppwork.protocol.parity import THREADS_VARIABLE
 from ppwork.records.clocks import Clock, whose_clock
-from ppwork.records.flight import NCCL_DUMP_VARIABLE
+from ppwork.records.flight import NCCL_DUMP_NAME, NCCL_DUMP_VARIABLE
 from ppwork.records.pulse import Pulse
 from ppwork.records.run import log_file
 from ppwork.records.spans import IMPORT, START, Recorder, span_file
@@ -136,5 +136,5 @@ def _run(
         with recorder.span(IMPORT), progress.during(IMPORT), process.importing():
             from ppwork.worker import role
         failure.also = partial(write_flight, run_dir, rank)
-        os.environ.setdefault(NCCL_DUMP_VARIABLE, str(run_dir / "nccl-trace-rank"))
+        os.environ.setdefault(NCCL_DUMP_VARIABLE, str(run_dir / NCCL_DUMP_NAME))
         role.play(plan, run_dir, rank, recorder, failure, watchdog, bring_up or role.bring_up)

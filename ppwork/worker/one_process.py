@@ -23,7 +23,8 @@ from ppwork.protocol.bounds import Bounds
 from ppwork.protocol.topology import GROUP_ORDER, LEADER_RANK, STAGE0_RANK
 from ppwork.records.run import log_file
 from ppwork.records.threads import written_down
-from ppwork.runtime.groups import Groups, pick_device
+from ppwork.runtime.device import pick_device
+from ppwork.runtime.groups import Groups
 from ppwork.worker.copies import CopyGroup
 from ppwork.worker.exit_barrier import STAY_S
 from ppwork.worker.main import leave, log_to, run_rank

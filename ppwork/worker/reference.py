@@ -28,7 +28,7 @@ from ppwork.protocol.envelope import ChunkPlan
 from ppwork.records.files import write_whole
 from ppwork.records.run import OUTPUTS_FILE, RETURNED_DIFFERS, RETURNED_FILE, VERIFY_FILE
 from ppwork.records.spans import read_entries
-from ppwork.runtime.groups import pick_device
+from ppwork.runtime.device import pick_device
 from ppwork.runtime.tensors import dtype_name
 from ppwork.stage import NoTensorParallel, Pause, StageContext, StageKind, Tensors, load_stage
 from ppwork.timeline.measures import dropped_chunks

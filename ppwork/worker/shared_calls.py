@@ -96,13 +96,23 @@ class SharedCalls:
         self.told: set[int] = set()
         """Ranks for which the log has said that their results differ."""
 
-    def begin(self, ids: Ids) -> None:
-        """Count this thread's calls from now on as calls of this chunk."""
+    @property
+    def alone(self) -> bool:
+        """Whether no other mesh rank of this host is found."""
+        self._look()
+        return not self._others
+
+    def _look(self) -> None:
+        """Look for the ledgers of ranks that have not been found."""
         for rank in [*self._missing]:
             if (ledger := Ledger.of(self._run_dir, rank)) is not None:
                 self._missing.remove(rank)
                 if ledger.here:
                     self._others[rank] = ledger
+
+    def begin(self, ids: Ids) -> None:
+        """Count this thread's calls from now on as calls of this chunk."""
+        self._look()
         self._ids, self._count, self._group = ids, 0, self._groups["tp_pg"]
         self._site = ""
         _now.calls = self

@@ -32,7 +32,7 @@ from ppwork.records import last_stacks
 from ppwork.records.clocks import host_of, whose_clock
 from ppwork.records.failure import failure_file, is_users, record_of
 from ppwork.records.files import write_whole
-from ppwork.records.flight import NCCL_DUMP_VARIABLE
+from ppwork.records.flight import NCCL_DUMP_NAME, NCCL_DUMP_VARIABLE
 from ppwork.records.folder import REFUSED_FILE, new_run_dir
 from ppwork.records.pulse import Pulse, pulse_file
 from ppwork.records.run import (
@@ -134,7 +134,8 @@ def join(
         return
     rank, folder = membership.rank, Path(run_dir).absolute()
     with _refusal_kept(folder) if rank == STAGE0_RANK else nullcontext():
-        os.environ.setdefault(NCCL_DUMP_VARIABLE, str(folder / "nccl-trace-rank"))
+        if os.environ.get(NCCL_DUMP_VARIABLE, NCCL_DUMP_NAME).endswith(NCCL_DUMP_NAME):  # not the user's own
+            os.environ[NCCL_DUMP_VARIABLE] = str(folder / NCCL_DUMP_NAME)
         groups = join_groups(plan, membership, mesh, run_dir="given")
         clocks, recorder, pulse = _begin_records(folder, plan, groups)
     if membership.job_rank != rank:

@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 WAITS = ("receive_result", "await_result", "shutdown")
 """Calls of rank 0 that wait for the mesh's next message."""
 UNASKED = "chunk %d came with a cut, and the loop did not read `chunk.plan.reset_cache`: was nothing reset?"
+UNCOMPARED = "`plane.compare` compared nothing: %s (said once)"
+NOBODY_HERE = "no other mesh rank shares this host and its run folder"
 UNRELEASED = (
     "`%s` was called without `release_result` for chunk %d: that may have held the next result back, and "
     "hides its decode from records; call `plane.release_result()` after each decode (said once)"
@@ -74,6 +76,7 @@ class UserLoop:
         sent: On rank 0 its session, which knows the chunks on their way; ``None`` on the mesh.
         planned: On rank 0 the plan's number of chunks, if it has one.
         keeps: Keep the results, for the run folder.
+        alone: Why ``compare`` has no rank to compare with, if there are others in the mesh.
 
     Attributes:
         kept: On rank 0, if it keeps them: each good result's tensors, by chunk index and name.
@@ -89,8 +92,11 @@ class UserLoop:
         sent: Session | None = None,
         planned: int | None = None,
         keeps: bool = False,
+        alone: str = "",
     ) -> None:
-        self.calls = calls
+        self.calls, self._alone = calls, alone
+        self._compared = False
+        """Whether the loop has called ``compare``."""
         self.kept: Kept = {OUTPUTS_FILE: {}} if keeps else {}
         self._recorder, self._guarded, self._sent, self._planned = recorder, guarded, sent, planned
         self._since_ns = time.monotonic_ns()
@@ -133,10 +139,13 @@ class UserLoop:
                 planned=getattr(plane.plan, "chunks", None),
                 keeps=plane.run_dir is not None and getattr(plane.plan, "keep_outputs", False),
             )
-        calls, several = None, plane.groups.topology.mesh_size > 1
-        if several and plane.run_dir is not None and plane.plan.compare_collectives != 0:
-            calls = SharedCalls(plane.groups, plane.run_dir)
-        return cls(plane.recorder, calls, plane.groups)
+        if plane.groups.topology.mesh_size == 1:
+            return cls(plane.recorder, None, plane.groups)
+        if plane.run_dir is None:
+            return cls(plane.recorder, None, plane.groups, alone="`join` got no run_dir")
+        if plane.plan.compare_collectives == 0:
+            return cls(plane.recorder, None, plane.groups, alone="the plan's compare_collectives is 0")
+        return cls(plane.recorder, SharedCalls(plane.groups, plane.run_dir), plane.groups)
 
     def __enter__(self) -> Self:
         keep(self._guarded)
@@ -152,6 +161,8 @@ class UserLoop:
         self._guard(None)
         keep(None)
         if self.calls is not None:
+            if self._compared and self.calls.alone:
+                log.warning(UNCOMPARED, NOBODY_HERE)
             self.calls.close()
 
     def timed(self, name: str) -> None:
@@ -172,6 +183,9 @@ class UserLoop:
         if self.calls is not None:
             for name, tensor in tensors.items():
                 self.calls.state(held(name, tensor))
+        elif self._alone and not self._compared:
+            log.warning(UNCOMPARED, self._alone)
+        self._compared = True
 
     def called(self, call: str) -> None:
         """Record the loop's work since the plane's last call.

@@ -4,13 +4,6 @@ It never calls ``torch.distributed``, so it goes on when everything else is stuc
 the GIL, so that no thread can run, it has one backstop: a timer of ``faulthandler``, restarted at each beat.
 The timer needs no GIL, writes the stacks and ends the process with code 1. It measures wall-clock time: it
 also ends a process that was stopped for longer than ``stall_s`` and then goes on.
-
-Your own prototype adds it in two lines::
-
-    from ppwork.worker.watchdog import Watchdog
-    with PPControlPlane.join(PLAN) as plane, Watchdog.beside(plane, Path("runs/mine")):
-
-Work of its loop outside ``stage_code`` then counts as idle, and has that bound.
 """
 
 from __future__ import annotations
@@ -27,7 +20,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Protocol
+from typing import IO
 
 from ppwork.errors import PeerFrozenError, StuckError
 from ppwork.protocol.bounds import Bounds
@@ -59,14 +52,6 @@ WRAPPERS = tuple(str(Path(__file__).with_name(name)) for name in ("backend_wait.
 _TORCH, _DISTRIBUTED = (os.sep + os.path.join("torch", *folders, "") for folders in ((), ("distributed",)))  # noqa: PTH118
 
 log = logging.getLogger(__name__)
-
-
-class Watched(Protocol):
-    """The parts of a control plane that the watchdog needs; ``runtime`` has the type, but imports torch."""
-
-    plan: PipelinePlan
-    groups: Any
-    recorder: Recorder
 
 
 class Watchdog:
@@ -116,18 +101,6 @@ class Watchdog:
         self._winding = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
-
-    @classmethod
-    def beside(cls, plane: Watched, run_dir: Path) -> Watchdog:
-        """Return a watchdog for a prototype's control plane; makes the folder, the same for all ranks.
-
-        Raises:
-            OSError: The folder or the pulse in it cannot be made (this rank).
-        """
-        run_dir.mkdir(parents=True, exist_ok=True)
-        watchdog = cls(plane.plan, plane.groups.rank, run_dir, plane.recorder)
-        watchdog._joined, watchdog._on_cuda = True, plane.groups.device.type == "cuda"
-        return watchdog
 
     def __enter__(self) -> Watchdog:
         self._telling.__enter__()

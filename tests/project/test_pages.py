@@ -83,6 +83,12 @@ def members() -> dict[str, set[str]]:
     return {name: of(name) for name in list(own)}
 
 
+@cache
+def commands() -> Any:
+    """All commands, as the command line has them; made in half a second."""
+    return get_command(app)
+
+
 def is_in_package(dotted: str, name: str) -> bool:
     """Say whether ``ppwork.room.file.name`` is a module, or a name of one."""
     parts, path = dotted.split(".")[1:], ROOT / "ppwork"
@@ -206,7 +212,7 @@ def test_every_name_of_the_face_that_a_page_uses_is_there(text):
 def test_every_option_of_a_command_that_a_page_shows_is_there(text):
     missing = []
     for shown in (re.split("[#;]| -- ", "".join(parts))[0].split() for parts in COMMAND.findall(text)):
-        command: Any = get_command(app)
+        command: Any = commands()
         while shown and hasattr(command, "commands"):
             assert shown[0] in command.commands, shown
             command = command.commands[shown.pop(0)]

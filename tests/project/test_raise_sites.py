@@ -9,6 +9,7 @@ from checkout import ROOT
 BEFORE = {
     "protocol/bounds.py": {"bring_up_timeout_s"},
     "protocol/plan.py": {"_refuse_unknown", "backend_with", "refuse"},
+    "runtime/device.py": {"pick_device", "_refuse_late"},
     "runtime/groups.py": {"_agree", "given_secret"},
     "runtime/membership.py": {"here", "begin", "_of_torchrun", "open_store", "_torchruns_store"},
     "worker/user_job.py": {"join", "_begin_records", "_make_folder_of_host"},

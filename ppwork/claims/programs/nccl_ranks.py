@@ -20,7 +20,7 @@ def two_ranks_on_one_gpu(world: World) -> None:
 
 def two_ranks_as_of_two_hosts(world: World) -> None:
     """The same, and each says that it is on a host of its own."""
-    os.environ.update(NCCL_HOSTID=f"host of rank {world.rank}", NCCL_SOCKET_IFNAME="lo", NCCL_NET="Socket")
+    os.environ.update(NCCL_HOSTID=f"host of rank {world.rank}", NCCL_SOCKET_IFNAME="=lo", NCCL_NET="Socket")
     _sum_on_the_first_gpu(world)
 
 

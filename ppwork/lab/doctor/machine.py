@@ -6,7 +6,6 @@ One short subprocess (``probe``) is asked what needs torch or PyAV; it is bounde
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 import resource
@@ -19,8 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
-import psutil
 
+from ppwork.launcher import share
 from ppwork.process import die_with_parent, held
 from ppwork.records.folder import free_mb
 
@@ -30,7 +29,6 @@ PORTS_TRIED = 16
 SHM = "/dev/shm"  # noqa: S108  looked at, not written
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLOOR = re.compile(r"^([\w.-]+)\s*>=\s*([\d.]+)\s*(?:;\s*extra\s*==\s*[\"'](\w+)[\"'])?$")
-CONTAINER = Path("/sys/fs/cgroup")
 DRIVER_FILE = Path("/proc/driver/nvidia/version")
 PROBE = "from ppwork.lab.doctor.probe import main; main()"
 
@@ -138,15 +136,15 @@ def inspect_machine(*, two_hosts: bool, limit_s: float) -> MachineFacts:
     Blocks:
         For about as long as ``import torch``; at most ``limit_s`` and a moment.
     """
-    memory, free = _memory()
+    total, free = share.memory()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     ports, port_error = _bound_ports()
     return MachineFacts(
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
-        cores=_cores(),
+        cores=share.cores(),
         in_checkout=(_checkout() / "constraints.txt").is_file(),
-        memory_mb=round(memory / 1e6),
+        memory_mb=round(total / 1e6),
         memory_free_mb=round(free / 1e6),
         shm_free_mb=round(free_mb(Path(SHM))) if Path(SHM).is_dir() else None,
         disk=str(Path.cwd()),
@@ -222,29 +220,6 @@ def _pins() -> dict[str, str]:
 def _checkout() -> Path:
     """Return where lessons and pins lie when ppwork was installed from its repository."""
     return Path(__file__).parents[3]
-
-
-def _cores() -> int:
-    """Return the cores that this process may use: those it is tied to, and a container's share of them."""
-    tied = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota, _, period = _container("cpu.max").partition(" ")
-    return min(tied, max(1, int(quota) // int(period))) if quota.isdecimal() else tied
-
-
-def _memory() -> tuple[float, float]:
-    """Return memory and free memory in bytes: the machine's, or a container's where it has less."""
-    memory, limit, used = psutil.virtual_memory(), _container("memory.max"), _container("memory.current")
-    if limit.isdecimal() and int(limit) < memory.total:
-        return float(limit), float(min(memory.available, max(0, int(limit) - int(used or 0))))
-    return float(memory.total), float(memory.available)
-
-
-def _container(name: str) -> str:
-    """Return a value of the container's control group; empty where there is none."""
-    try:
-        return (CONTAINER / name).read_text().strip()
-    except OSError:
-        return ""
 
 
 def _bound_ports() -> tuple[int, str]:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ppwork.errors import PPWorkError
+from ppwork.launcher import share
 from ppwork.launcher.checks import count_gpus
 from ppwork.launcher.nodes import wire
 from ppwork.launcher.nodes.channel import put
@@ -262,7 +263,7 @@ def _hello() -> wire.Hello:
         python=".".join(platform.python_version_tuple()[:2]),
         host=platform.node(),
         clock=Clock.of_this_host().name,
-        cores=min(os.cpu_count() or 0, wire.HOSTS),
+        cores=min(share.cores(), wire.HOSTS),
         gpus=count_gpus() if torch else 0,
     )
 

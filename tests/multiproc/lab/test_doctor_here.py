@@ -14,6 +14,7 @@ import pytest
 from ppwork.lab.doctor import machine
 from ppwork.lab.doctor.classroom import class_line
 from ppwork.lab.doctor.doctor import DoctorReport, doctor
+from ppwork.launcher import share
 
 pytestmark = pytest.mark.multiproc
 
@@ -87,9 +88,9 @@ def test_a_container_s_limits_count(tmp_path, monkeypatch):
         "memory.current": "4e8",
     }.items():
         (tmp_path / name).write_text(text.replace("4e8", "400000000") + "\n")
-    monkeypatch.setattr(machine, "CONTAINER", tmp_path)
-    assert machine._cores() == 1
-    assert machine._memory() == (1e9, pytest.approx(6e8))
+    monkeypatch.setattr(share, "CONTAINER", tmp_path)
+    assert share.cores() == 1
+    assert share.memory() == (1e9, pytest.approx(6e8))
     (tmp_path / "cpu.max").write_text("max 100000\n")
     (tmp_path / "memory.max").write_text("max\n")
-    assert machine._memory()[0] > 1e9
+    assert share.memory()[0] > 1e9

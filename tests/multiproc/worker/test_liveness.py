@@ -196,38 +196,3 @@ def test_a_rank_that_fails_leaves_record_and_code_and_its_pulse_says_the_same(tm
     assert (record.rank, record.error_type) == (1, "PlanError")
     pulse = read_pulse(tmp_path, 1)
     assert (pulse.state, pulse.exit_code) == (PulseState.LEFT, FAILED)
-
-
-PROTOTYPE = """
-import sys, time
-from pathlib import Path
-import torch
-from ppwork import Plan
-from ppwork.worker.stage_code import StageCode
-from ppwork.runtime import PPControlPlane
-from ppwork.protocol.topology import Role
-from ppwork.worker.watchdog import Watchdog
-
-PLAN = Plan(mesh_size=1, backend="gloo", timeout_s=20, stall_s=1.0)
-with PPControlPlane.join(PLAN) as plane, Watchdog.beside(plane, Path(sys.argv[1])):
-    if plane.role is Role.STAGE0:
-        plane.send({"x": torch.ones(3)})
-        plane.receive_result()
-    else:
-        envelope = plane.receive()
-        with StageCode("generate", None, plane.groups, envelope.ids.where()):
-            while True:
-                time.sleep(0.01)
-"""
-
-
-def test_a_prototype_with_its_own_loop_takes_the_watchdog_in_with_two_lines(tmp_path, start_ranks):
-    script = tmp_path / "prototype.py"
-    script.write_text(PROTOTYPE)
-    codes = start_ranks([[str(script), str(tmp_path / "run")]] * 2).wait()
-    assert codes[1] == STUCK
-    assert codes[0] != 0
-    stuck = next(record for record in read_records(tmp_path / "run", 2) if record.rank == 1)
-    assert stuck.error_type == "StuckError"
-    assert stuck.source.startswith(f"{script}:")
-    assert (stuck.where["role"], stuck.where["chunk_index"]) == ("leader", 0)

@@ -39,6 +39,11 @@ def test_words_about_this_ranks_own_device_or_host_are_a_cause(name):
     assert not record_of(error, 2, {}).symptom
 
 
+def test_a_cuda_error_that_speaks_of_time_is_this_ranks_own():
+    error = RuntimeError("CUDA error: the launch timed out and was terminated")
+    assert as_peer_error(error, "broadcast") is None
+
+
 def test_an_error_without_words_is_nobodys():
     assert as_peer_error(RuntimeError(), "broadcast") is None
 

@@ -100,10 +100,22 @@ def test_a_failing_rank_writes_both_records_as_one(tmp_path, monkeypatch):
 
 def test_a_device_that_does_not_answer_holds_no_failing_rank(tmp_path, monkeypatch):
     let_go = threading.Event()
-    monkeypatch.setattr(last_words, "FLIGHT_S", 0.1)
+    monkeypatch.setattr(last_words, "FLIGHT_S", 0.5)
+    monkeypatch.setattr(c10d, "_dump_fr_trace_json", lambda: captured(1))
     monkeypatch.setattr(c10d, "_dump_nccl_trace_json", lambda: let_go.wait(30.0) and b"", raising=False)
-    assert write_flight(tmp_path, 1) is False
+    assert write_flight(tmp_path, 1) is True
+    assert set(read_flight(tmp_path, 1).at()) == {"world_pg", "mesh_pg"}
     let_go.set()
+
+
+def test_a_device_that_failed_costs_the_half_of_nccl_alone(tmp_path, monkeypatch):
+    def failed():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(c10d, "_dump_fr_trace_json", lambda: captured(1))
+    monkeypatch.setattr(c10d, "_dump_nccl_trace_json", failed, raising=False)
+    assert write_flight(tmp_path, 1) is True
+    assert set(read_flight(tmp_path, 1).at()) == {"world_pg", "mesh_pg"}
 
 
 def test_only_the_newest_are_kept_and_p2p_is_left_out():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
@@ -15,8 +14,8 @@ import torch.distributed as dist
 
 from ppwork.errors import ParityError, PeerTimeoutError, PlanError, RemoteProtocolError
 from ppwork.protocol.plan import SECRET_VARIABLE, STORE_VARIABLE, PipelinePlan
-from ppwork.runtime import groups, membership, nccl
-from ppwork.runtime.groups import join, pick_device
+from ppwork.runtime import groups, membership
+from ppwork.runtime.groups import join
 from ppwork.runtime.membership import Membership, open_store
 
 
@@ -122,64 +121,13 @@ def test_a_port_that_somebody_else_has_is_named_with_the_remedy(monkeypatch, ran
     assert refused.value.where["rank"] == rank
 
 
-# Devices; torch's answers are made up, because no card is here
-
-
-@pytest.fixture
-def card(monkeypatch):
-    """Makes a host with so many devices; returns the list of those that were set."""
-    taken = []
-    for name in nccl.KNOBS:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
-
-    def has(devices):
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
-        return taken
-
-    return has
-
-
-@pytest.mark.parametrize(
-    ("backend", "share", "devices", "device"),
-    [
-        ("gloo", False, 8, "cpu"),
-        ("auto", False, 0, "cpu"),
-        ("auto", False, 2, "cpu"),
-        ("auto", False, 3, "cuda:1"),
-        ("auto", True, 1, "cuda:0"),
-        ("nccl", False, 3, "cuda:1"),
-    ],
-)
-def test_a_rank_takes_the_device_that_the_launcher_would_decide_on(card, backend, share, devices, device):
-    taken = card(devices)
-    plan = PipelinePlan(mesh_size=2, backend=backend, share_gpu=share)
-    assert pick_device(plan, 1, 1, 3) == torch.device(device)
-    assert taken == ([] if device == "cpu" else [torch.device(device).index])
-
-
-def test_knobs_are_turned_before_torch_is_asked_for_devices(card, monkeypatch):
-    seen = {}
-    card(3)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: seen.update(os.environ) or 3)
-    pick_device(PipelinePlan(backend="nccl"), 0, 0, 3)
-    assert seen["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
-
-
-def test_nccl_on_a_host_with_too_few_devices_is_refused_with_both_numbers(card):
-    card(1)
-    with pytest.raises(PlanError, match="3 for this mesh, and this machine has 1") as refused:
-        pick_device(PipelinePlan(backend="nccl"), 2, 2, 3)
-    assert refused.value.where == {"rank": 2}
-
-
 @pytest.mark.parametrize("depth", [1, 2])
 def test_what_blocks_the_host_is_refused_on_all_ranks_where_chunks_overlap(tmp_path, monkeypatch, depth):
     """F21: it would be a deadlock in mid-run, and everybody sets it to find a CUDA error."""
     monkeypatch.setenv(STORE_VARIABLE, str(tmp_path / "store"))
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     monkeypatch.setattr(groups, "pick_device", lambda *args: torch.device("cuda", 0))
+    monkeypatch.setattr(groups, "versions_of", lambda device: {"version.nccl": "(2, 27, 5)"})
 
     class Reached(Exception):
         """The groups were about to be made."""

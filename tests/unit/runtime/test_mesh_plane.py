@@ -3,6 +3,7 @@
 import queue
 import threading
 from contextlib import contextmanager
+from itertools import islice
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -95,6 +96,12 @@ class Device:
 
     def send(self, name, outgoing, issue):
         self.acts.append(f"send {outgoing.message.ids.chunk_index} after {outgoing.message.stage1_ns} ns")
+
+    def begin(self, name, which):
+        self.acts.append(f"begin {which['chunk_index']}")
+        end = self.launched()
+        end.record = lambda stream: self.acts.append(f"end {which['chunk_index']}")
+        return SimpleNamespace(end=end, ns=self.ns)
 
     def launched(self, name=None):
         on_link = SimpleNamespace(synchronize=lambda: self.taken.wait(10.0))
@@ -198,6 +205,44 @@ def test_a_computed_result_leaves_before_the_next_chunk_is_handed_out(plane_of):
     assert [compute(plane), plane.receive().ids.chunk_index] == [0, 1]
     acts = plane.device.acts
     assert acts.index("compute 0") < acts.index("send 0 after 0 ns") < acts.index("compute 1")
+
+
+class Watch:
+    """Of a loop of one's own, which the plane tells what it does."""
+
+    def called(self, call):
+        pass
+
+    def returned(self, message, *, good=True):
+        pass
+
+    def answered(self, tensors, metadata):
+        pass
+
+
+def loop_of_two(plane_of, monkeypatch, *, ns=5, timeout_s=5.0):
+    """Return the leader of a loop of one's own whose device needs so long for a chunk, after two chunks."""
+    plane = plane_of(1, timeout_s=timeout_s)
+    plane.watch, plane.device.ns = Watch(), ns
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+    Link.coming.put(incoming(0))
+    for chunk in islice(plane.chunks(), 3):  # a chunk is handed out once the one before has been sent
+        Link.coming.put(incoming(chunk.ids.chunk_index + 1))
+        plane.device.acts.append(f"launch {chunk.ids.chunk_index}")
+        plane.reply({})
+    return plane
+
+
+def test_a_loop_of_ones_own_tells_the_time_of_the_device_and_not_of_its_launches(plane_of, monkeypatch):
+    acts = loop_of_two(plane_of, monkeypatch, ns=7).device.acts
+    for k in range(2):
+        each = [act for act in acts if act.partition(" ")[2].startswith(f"{k}")]
+        assert each[-4:] == [f"begin {k}", f"launch {k}", f"end {k}", f"send {k} after 7 ns"]
+
+
+def test_a_loop_whose_device_takes_longer_than_nccl_waits_is_ended(plane_of, monkeypatch):
+    with pytest.raises(LocalProtocolError, match=r"The device took 9\.0 s for a chunk"):
+        loop_of_two(plane_of, monkeypatch, ns=9_000_000_000)
 
 
 CHUNKS = 16

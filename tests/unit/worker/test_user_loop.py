@@ -185,3 +185,27 @@ def test_a_refusal_that_ended_a_session_is_not_raised_in_the_next_one():
         raise LocalProtocolError("The loop called barrier.", check_first="the line")
     collectives.keep(None)
     collectives.heed()
+
+
+def test_a_comparison_with_nobody_says_so_once(caplog):
+    with UserLoop(Recorder(None), None, alone="`join` got no run_dir") as loop:
+        for _ in range(2):
+            loop.compare({"seen": torch.ones(1)})
+    assert [record.getMessage() for record in caplog.records] == [
+        "`plane.compare` compared nothing: `join` got no run_dir (said once)"
+    ]
+
+
+def test_a_mesh_of_one_has_nobody_to_miss(caplog):
+    with UserLoop(Recorder(None), None) as loop:
+        loop.compare({"seen": torch.ones(1)})
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_loop_that_compared_and_found_no_rank_of_its_host_is_told_at_its_end(caplog, alone):
+    calls = SimpleNamespace(alone=alone, state=lambda text: None, close=lambda: None)
+    with UserLoop(Recorder(None), calls) as loop:
+        loop.compare({"seen": torch.ones(1)})
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ([user_loop.UNCOMPARED % user_loop.NOBODY_HERE] if alone else [])

@@ -26,7 +26,7 @@ from ppwork.protocol.envelope import Ids
 from ppwork.protocol.topology import Topology
 from ppwork.records.failure import read_records
 from ppwork.records.identity import pid_space
-from ppwork.records.pulse import PulseState, PulseView, pulse_file, read_pulse
+from ppwork.records.pulse import PulseState, PulseView, read_pulse
 from ppwork.records.spans import Recorder
 from ppwork.worker import progress, watchdog
 from ppwork.worker.backend_wait import framed, is_in_one
@@ -483,19 +483,6 @@ def test_the_thread_beats_while_the_body_runs_and_its_timer_is_off_after_it(dog,
     dog._wind_up()
     assert wound[-1] is None
     assert read_pulse(tmp_path, 2).state is PulseState.IDLE
-
-
-def test_beside_a_prototypes_plane_the_folder_is_made_and_the_short_bound_holds_at_once(tmp_path):
-    class Plane:
-        plan, recorder = Plan(mesh_size=2), Recorder(None)
-
-        class groups:  # noqa: N801  as the plane's attribute
-            rank, device = 1, torch.device("cuda", 0)
-
-    found = Watchdog.beside(Plane(), tmp_path / "a" / "b")
-    assert found._joined
-    assert found._on_cuda
-    assert pulse_file(tmp_path / "a" / "b", 1).exists()
 
 
 def frames_in(path: str):
