@@ -18,6 +18,9 @@ QUEUED := notebooks/appendix-a-run-on-slurm.ipynb
 # No torch and no processes of their own: unit tests alone reach every line that matters.
 PURE := ppwork/protocol/*,ppwork/records/*,ppwork/timeline/*,ppwork/diagnosis/*,ppwork/pictures/*,ppwork/claims/themes/*,ppwork/*.py
 
+# Stages that sleep: as if each rank had a device of its own, and not three of them two cores.
+SLEEPING := --workload synthetic --stage0-ms 20,20 --stage1-ms 60 --payload-mb 1 --chunks 24
+
 .PHONY: demo test check types imports spelling fix compat lab slides site screenshots pictures bench mutants hosts slurm-page gpu-kit gpu clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
@@ -90,11 +93,11 @@ screenshots: .venv/.dev  ## lessons in JupyterLab in a browser, as pictures in s
 
 pictures: .venv/.run  ## the README's pictures anew, from runs on this machine while nothing else runs
 	rm -rf build/pictures
-	$(BIN)/ppwork run --depth 1 --out build/pictures/sequential
-	$(BIN)/ppwork run --depth 3 --out build/pictures/overlapped
-	$(BIN)/ppwork timeline build/pictures/sequential --compare build/pictures/overlapped
+	$(BIN)/ppwork run $(SLEEPING) --depth 1 --out build/pictures/depth-1
+	$(BIN)/ppwork run $(SLEEPING) --depth 3 --out build/pictures/depth-3
+	$(BIN)/ppwork timeline build/pictures/depth-1 --compare build/pictures/depth-3
 	$(BIN)/ppwork trace docs/examples/calls.py --nproc 3 --out build/pictures/calls
-	cp build/pictures/sequential/timeline-compare.png docs/timeline.png
+	cp build/pictures/depth-1/timeline-compare.png docs/timeline.png
 	cp build/pictures/calls/calls.png docs/calls.png
 
 gpu-kit: .venv/.run  ## wheels for a GPU machine without a network, into gpu-kit/ (docs/gpu.md)

@@ -7,7 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 
-from ppwork.diagnosis.branches import branch_of
+from ppwork.diagnosis.branches import branch_of, left_loop
 from ppwork.diagnosis.call_texts import names_one_root
 from ppwork.diagnosis.evidence_weights import NAMED, PLACES, SYMPTOMS
 from ppwork.diagnosis.findings import Finding
@@ -35,6 +35,7 @@ SUMS = ("all_reduce", "reduce")
 """Where sizes differ, some ranks come through these and others wait; in other collectives gloo aborts one."""
 ROOTED = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 """Collectives with one rank that gives or takes, and its parameter: who names another may come through."""
+_IF = "the `if` at line {}: does it come out alike on these ranks? "
 _ROOTS = "`ppwork trace PROGRAM` shows each rank's; DETAIL does not compare it"
 _UNREACHED = re.compile(
     r"The client socket has (?:failed to connect to any network address of|timed out after \d+ms while "
@@ -337,17 +338,20 @@ def _sum_of_some(
     """Say that some ranks wait in a collective, and that the others made none, or another one."""
     behind = tuple(sorted(spots.keys() - {*in_sum}))
     call, at = spots[behind[0]]  # a later line: in a loop it may be of the turn before
-    stack, branch = evidence.place[in_sum[0]], 0
+    stack = evidence.place[in_sum[0]]
     left_out = f"in a loop {named_ranks(in_sum)} left out the {call} at {at} in the turn before"
     one, two = _parting(evidence.place[behind[0]], stack)
     passing, waiting = (branch_of(one, two), branch_of(two, one)) if one and two else (None, None)
-    first = ""
+    loop, shared = left_loop(two, one) if one and two else (None, True)
+    fewer = f"{named_ranks(behind)} made fewer turns of the loop at line {loop} than {named_ranks(in_sum)}"
+    first, may = "", ""
     if passing and not waiting:  # an `if` may leave that call out, and nothing this one
-        first, stack, branch = left_out, evidence.place[behind[0]], passing
+        first, stack, may = left_out, evidence.place[behind[0]], _IF.format(passing)
     elif waiting and not passing:
-        first, branch = f"only {named_ranks(in_sum)} made it", waiting
-    may = f"the `if` at line {branch}: does it come out alike on these ranks? " if first else ""
-    last = [left_out, "the order differs"]
+        first, may = f"only {named_ranks(in_sum)} made it", _IF.format(waiting)
+    elif loop:  # they do not stand in one loop
+        first, may = fewer, f"does the loop at line {loop} make as many turns on all ranks? "
+    last = [*([fewer] if loop else []), *([left_out] if shared else []), "the order differs"]
     told, checks = _stories(evidence, spots[in_sum[0]][0], in_sum, behind, last, first)
     return Finding(
         (),

@@ -1,4 +1,4 @@
-"""Finds in a program's source where a turn of a loop may end early: what comes behind is left out then."""
+"""Finds in a program's source what may keep ranks from the same calls: an ``if``, an early end, a loop."""
 
 from __future__ import annotations
 
@@ -27,18 +27,32 @@ def branch_of(call: Frame, other: Frame) -> int | None:
     Returns:
         ``None``: there is no such loop or ``if``, or the source does not read, or is not that of the run.
     """
-    if (program := program_of(call.file)) is None:
-        return None
-    line = "".join(program.lines[call.line - 1 : call.line]).strip()
-    path = _statements_above(program.tree, call.line)
+    path = _path_to(call)
     loops = [at for at, each in enumerate(path) if isinstance(each, LOOPS) and _has(each, other.line)]
-    if not loops or (call.text and call.text.strip() != line):
+    if not loops:
         return None
     inner = [each for each in path[loops[-1] + 1 :] if isinstance(each, ast.If)]
     around = [each for each in inner if _has(each, call.line) and not _calls_at(each.test, call.line)]
     leaving = [each for each in inner if not _has(each, call.line) and each.lineno > other.line]
     decide = [each.lineno for each in (*around, *leaving) if not _has(each, other.line)]
     return max(decide, default=None)
+
+
+def left_loop(call: Frame, behind: Frame) -> tuple[int | None, bool]:
+    """Return the line of the loop around a call that a rank has left which stands behind it.
+
+    Args:
+        call: The call, in the function with the loop.
+        behind: A later line of the same function.
+
+    Returns:
+        The line, of the innermost such loop; ``None``: there is none, or the source does not read. And
+        whether the later line may be of the turn before: a loop is around both, or nobody knows.
+    """
+    path = _path_to(call)
+    loops = [each for each in path if isinstance(each, LOOPS)]
+    shared = not path or any(_has(each, behind.line) for each in loops)
+    return next((each.lineno for each in reversed(loops) if not _has(each, behind.line)), None), shared
 
 
 def early_ends(file: str, line: int) -> list[int]:
@@ -54,6 +68,14 @@ def early_ends(file: str, line: int) -> list[int]:
     ends = [each.lineno for each in inside if isinstance(each, ast.Continue)]
     handlers = [each for each in inside if isinstance(each, ast.ExceptHandler)]
     return ends or [each.lineno for each in handlers if not isinstance(each.body[-1], (ast.Raise, *LEAVES))]
+
+
+def _path_to(call: Frame) -> list[ast.stmt]:
+    """Return ``_statements_above`` of a call's line; empty: the source does not read, or has changed."""
+    if (program := program_of(call.file)) is None:
+        return []
+    line = "".join(program.lines[call.line - 1 : call.line]).strip()
+    return [] if call.text and call.text.strip() != line else _statements_above(program.tree, call.line)
 
 
 def _of_the_turn(block: Iterable[ast.AST]) -> Iterator[ast.AST]:

@@ -2,7 +2,8 @@
 
 ``job_evidence`` says of each rank what ended it, how sure that is, and where the rank was. Each rule looks at
 all ranks and, if it has something to say, says it with a weight (``evidence_weights``); the heaviest finding
-is the answer, of all attempts of a job. In the order of their weights:
+is the answer, of all attempts of a job. ``docs/diagnosis-rules.md`` has each rule with its weights. In short,
+and with exceptions, from the heaviest:
 
 1. ``ended_ranks``: a rank's own exception, signal or exit code. What died after it did so because of it.
 2. ``mismatches``, ``torch_messages``: the backend compared the ranks, or named one.

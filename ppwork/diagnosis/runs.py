@@ -11,22 +11,22 @@ The order of evidence, from the surest to the weakest:
    stacks of faulthandler, a traceback; then its exit code. Codes that torchrun or the launcher caused say
    nothing. These records stand beside the written ones, at the last sign of life of their rank; but a rank
    that was seen stopped only after a death stands behind that death.
-4. Only where no record is a cause: how the run ended. If its limit had passed, the ranks that others waited
-   for and that waited for nobody held it up; of mesh ranks in ``generate`` it is the one whose stack is
-   outside of any collective.
+4. Only where no record is a cause: all ranks are gone and our launcher left no word. It was killed, and not
+   even symptoms count.
 5. Only symptoms, and a mesh rank stood in a collective of a chunk that another one had ended, or each in one
    of another kind: they made different ones, and none is to blame for that. Or all of them stood in one that
    rank 0 did not make (``uneven_collectives``), or rank 0 in one that none of them made, or mesh ranks in one
    before their first chunk, or behind their last one, when others had left well (``outside_calls``).
-6. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
+6. How the run ended. If its limit had passed, the ranks that others waited for and that waited for nobody
+   held it up; of mesh ranks in ``generate`` it is the one whose stack is outside of any collective.
+7. Only symptoms: each names its peer, so from symptom to symptom they lead to a rank without a record; else
    it is the one that the others waited for, or the only one without a record. Of a run over several hosts it
    may be a host or the network, and no rank (``hosts``).
-7. Else the first symptom is the answer, and the sentence says that it is none but a symptom.
-8. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
-   Where all ranks are gone and our launcher left no word, not even symptoms count: it was killed.
-9. A KeyboardInterrupt is no rank's failure: the run was interrupted.
+8. Else the first symptom is the answer, and the sentence says that it is none but a symptom.
+9. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
+10. A KeyboardInterrupt is no rank's failure: the run was interrupted.
 
-Who waited for whom is read from the time before the first record, because an error ends the spans that it
+``docs/diagnosis-rules.md`` has each rule with its function. Who waited for whom is read from the time before the first record, because an error ends the spans that it
 goes through; it is shown for hangs only. What does not read is named as not known, and never raised.
 """
 

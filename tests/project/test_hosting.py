@@ -125,7 +125,7 @@ def test_environment_yml_installs_this_checkout_with_its_pins():
 def test_the_dev_container_is_made_by_the_command_of_the_readme(container):
     command = container["postCreateCommand"]
     assert command.removeprefix("make ") in TARGETS
-    first = re.search(r"## Two commands.*?```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    first = re.search(r"## Try it.*?```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert command in first[1]
     interpreter = container["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"]
     assert interpreter.endswith("/.venv/bin/python")

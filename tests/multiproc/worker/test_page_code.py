@@ -18,7 +18,7 @@ from ppwork.ranks import NOT_YET
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.timeout(240)]  # a launch each
 
-NAMES = ("package", "lessons", "stages", "prototype", "pipelines")
+NAMES = ("package", "lessons", "stages", "prototype", "plan", "diagnose", "pipelines")
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 TORCHRUN = re.compile(r"torchrun .*?--nproc-per-node (\d+) (\S+\.py)")
@@ -68,7 +68,7 @@ def test_every_block_is_run_or_an_excerpt_of_what_is_run_or_a_sketch():
 
 @pytest.mark.parametrize("told", RUN)
 def test_a_whole_program_on_a_page_runs(tmp_path, monkeypatch, told):
-    whole = [block for block in blocks() if told in block and not is_sketch(block)]
+    whole = [block for block in blocks() if told in block and not is_sketch(block) and not is_excerpt(block)]
     programs = {"\n".join(block.splitlines()[block.startswith("%") :]) for block in whole}
     assert len(programs) == 1  # on two pages it is the same one
     (tmp_path / "mine.py").write_text(RUN[told] + programs.pop())
@@ -94,6 +94,22 @@ def test_the_launch_on_the_page_has_the_figures_that_it_shows(tmp_path, monkeypa
     exec(block, names)  # noqa: S102  the page's own
     assert isinstance(names["run"], pp.Run)
     assert names["run"].summary["max_abs_diff"] <= 1e-4
+
+
+def test_the_first_program_overlaps_and_gives_what_the_page_shows(tmp_path):
+    shown = re.findall(r"^depth \d: \d+ ms a chunk, (total [\d.]+)$", PAGES[0].read_text(), re.MULTILINE)
+    run = pp.launch_script(EXAMPLES / "overlap.py", nproc=3, arguments=("2", str(tmp_path / "run")))
+    assert shown == [run.printed(0).strip().rpartition(", ")[2]] * 2
+    spans = pp.open(tmp_path / "run").entries(0)
+    assert {span.name for span in spans} >= {"encode", "decode", "send"}
+
+
+def test_the_hang_on_the_pages_is_told_as_they_show_it(tmp_path):
+    run = pp.launch_script(EXAMPLES / "hang.py", nproc=3, out=tmp_path / "run", limit_s=8, check=False)
+    page = (ROOT / "docs" / "diagnose.md").read_text()
+    assert run.failure.headline in page
+    said = str(run.failure).splitlines()[-4:]  # each rank's wait, and what to check
+    assert [line for line in said if line not in page] == []
 
 
 def test_every_torchrun_on_a_page_names_a_program_that_tells_the_same_number_of_ranks():

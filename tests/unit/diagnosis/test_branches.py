@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ppwork.diagnosis.branches import branch_of, early_ends
+from ppwork.diagnosis.branches import branch_of, early_ends, left_loop
 from ppwork.diagnosis.source_numbers import program_of
 from ppwork.diagnosis.stacks import Frame
 
@@ -88,6 +88,32 @@ def test_an_if_around_a_call_or_one_that_leaves_before_it_is_found(tmp_path, cal
     path = tmp_path / "mine.py"
     path.write_text(PROGRAM)
     assert branch_of(frame(path, call), frame(path, other)) == line
+
+
+@pytest.mark.parametrize(
+    ("call", "behind", "line", "shared"),
+    [
+        ("ROOT", "AFTER", 1, False),
+        ("AROUND", "AFTER", 1, False),
+        ("ROOT", "BEHIND", None, True),
+        ("AFTER", "ROOT", None, False),
+    ],
+)
+def test_the_loop_that_a_rank_behind_it_has_left_is_found(tmp_path, call, behind, line, shared):
+    path = tmp_path / "mine.py"
+    path.write_text(PROGRAM)
+    assert left_loop(frame(path, call), frame(path, behind)) == (line, shared)
+
+
+def test_a_loop_around_both_may_have_turned_between_them(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("for epoch in range(2):\n    for batch in it:\n        sum_up()\n    meet()\n")
+    assert left_loop(Frame(str(path), 3, "main"), Frame(str(path), 4, "main")) == (2, True)
+
+
+def test_of_a_source_that_is_gone_any_line_may_be_of_the_turn_before(tmp_path):
+    path = tmp_path / "gone.py"
+    assert left_loop(frame(path, "ROOT"), frame(path, "AFTER")) == (None, True)
 
 
 def test_nothing_is_read_from_a_file_that_is_gone_does_not_parse_or_has_changed(tmp_path):

@@ -299,6 +299,28 @@ def test_a_call_that_an_if_may_leave_out_is_the_first_story(tmp_path, branch, fi
     assert found.check_first.startswith(f"the `if` at line {branch}: does it come out alike on these ranks? ")
 
 
+def test_ranks_of_which_one_has_left_the_loop_made_turns_of_different_number(tmp_path):
+    """The commonest hang of all: data that do not divide. The first story was that sizes differ."""
+    program = tmp_path / "miscount.py"
+    lines = [
+        *["import torch"] * 10,
+        "for batch in mine:",
+        "    dist.all_reduce(torch.ones(4))",
+        "dist.barrier()",
+    ]
+    program.write_text("\n".join(lines))
+    folder = log_dir("miscount", tmp_path / "logs")
+    for rank in range(3):
+        log = folder / "run_x1" / "attempt_0" / str(rank) / "stderr.log"
+        log.write_text(log.read_text().replace("/srv/me/miscount.py", str(program)))
+    found = diagnose_job(read_job(folder))
+    assert found.seen == (
+        "either rank 0 made fewer turns of the loop at line 11 than ranks 1 and 2, or sizes differ in that "
+        "all_reduce, and it let rank 0 through, or only ranks 1 and 2 made it, or the order differs",
+    )
+    assert found.check_first.startswith("does the loop at line 11 make as many turns on all ranks? do sizes")
+
+
 def test_a_rank_alone_in_a_sum_that_the_others_are_behind_is_not_blamed_either(tmp_path):
     """It may have made one more, or one with more numbers in it."""
     folder = log_dir("miscount", tmp_path)
