@@ -26,8 +26,9 @@ The order of evidence, from the surest to the weakest:
 9. No record at all: the run went well, still runs, or never began; torchrun's last lines are shown.
 10. A KeyboardInterrupt is no rank's failure: the run was interrupted.
 
-``docs/diagnosis-rules.md`` has each rule with its function. Who waited for whom is read from the time before the first record, because an error ends the spans that it
-goes through; it is shown for hangs only. What does not read is named as not known, and never raised.
+``docs/diagnosis-rules.md`` has each rule with its function. Who waited for whom is read from the time
+before the first record, because an error ends the spans that it goes through; it is shown for hangs only.
+What does not read is named as not known, and never raised.
 """
 
 from __future__ import annotations
