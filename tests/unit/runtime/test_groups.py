@@ -17,6 +17,7 @@ from ppwork.protocol.plan import SECRET_VARIABLE, STORE_VARIABLE, PipelinePlan
 from ppwork.runtime import groups, membership
 from ppwork.runtime.groups import join
 from ppwork.runtime.membership import Membership, open_store
+from ppwork.runtime.process_exit import leave_hard
 
 
 @pytest.fixture(autouse=True)
@@ -128,6 +129,9 @@ def test_what_blocks_the_host_is_refused_on_all_ranks_where_chunks_overlap(tmp_p
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     monkeypatch.setattr(groups, "pick_device", lambda *args: torch.device("cuda", 0))
     monkeypatch.setattr(groups, "versions_of", lambda device: {"version.nccl": "(2, 27, 5)"})
+    at_exit = []
+    monkeypatch.setattr(groups, "leave_hard_if_uncaught", lambda: None)
+    monkeypatch.setattr(groups.atexit, "register", at_exit.append)
 
     class Reached(Exception):
         """The groups were about to be made."""
@@ -152,6 +156,8 @@ def test_what_blocks_the_host_is_refused_on_all_ranks_where_chunks_overlap(tmp_p
         }
         assert [refusal.where["rank"] for refusal in refusals] == [0, 1, 2]
         assert "in_flight_depth 1 (--depth)" in refusals[0].check_first
+    # NCCL's groups of a failed start stay open, and their destructors may wait: the process leaves hard.
+    assert at_exit == ([] if depth > 1 else [leave_hard] * 3)
 
 
 # The membership
