@@ -7,9 +7,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 unexport PYTHONDONTWRITEBYTECODE
 # Cells of lessons are tests, too: their outputs are those that are committed.
 LESSONS := --nbval --nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-cell-timeout 120
-# Three on two cores, as most of these wait at times: for the end of a timeout, a death, a start. In the order of
+# Four on two cores, as most of these wait at times: for the end of a timeout, a death, a start. In the order of
 # conftest.py, and not by the number of tests in a file.
-WAITING := -n 3 --dist loadfile --no-loadscope-reorder
+WAITING := -n 4 --dist loadfile --no-loadscope-reorder
 # These compare times, and have the machine to themselves.
 TIMED := $(wildcard notebooks/0[456]-*.ipynb) tests/notebooks/test_papermill.py
 # This one needs a Slurm: tests/hosts runs it.
@@ -99,6 +99,8 @@ pictures: .venv/.run  ## the README's pictures anew, from runs on this machine w
 	$(BIN)/ppwork trace docs/examples/calls.py --nproc 3 --out build/pictures/calls
 	cp build/pictures/depth-1/timeline-compare.png docs/timeline.png
 	cp build/pictures/calls/calls.png docs/calls.png
+	-$(BIN)/ppwork trace docs/examples/hang.py --nproc 3 --limit 10 --out build/pictures/hang  # it hangs
+	cp build/pictures/hang/calls.png docs/hang.png
 
 gpu-kit: .venv/.run  ## wheels for a GPU machine without a network, into gpu-kit/ (docs/gpu.md)
 	$(BIN)/python scripts/gpu/kit.py collect
