@@ -40,12 +40,13 @@ WELL = (
 HEAD = """\
 # Does `ppwork trace` see every call?
 
+**Of {whole} of {well} programs of this project every call was recorded, and in {named} of {hangs} that hang
+the planted mistake was named** (gloo, torch {torch}). {others} programs from GitHub are below.
+
 [`ppwork trace`](diagnose.md#you-can-start-it-again) records the calls of a `torch.distributed` program.
-On this page its count is compared with a second one, of the same run: of {well} programs of this project
-that end well, and of {others} from GitHub, and a sentence with the planted mistake of {hangs} that hang.
-All on gloo. The programs that hang were written for this test, by the authors of the rules. So it says
-that these mistakes are still named, and not how often the answer is right about yours: [that was counted
-elsewhere](reliability.md#measured).
+Here its count is compared with a second one, of the same run. The programs that hang were written for this
+test, by the authors of the rules: it shows that these mistakes are still named, and not how often the
+answer is right about yours. [That was counted elsewhere](reliability.md#measured).
 
 Made by `python scripts/programs.py`, torch {torch}, which fails if a count differs or a mistake is not named.
 
@@ -297,13 +298,13 @@ def main() -> int:
     sys.path.insert(0, str(SUPPORT))
     from hanging.said import SAID
 
-    wrong = 0
+    whole = named = 0
+    text = ""
     with tempfile.TemporaryDirectory(prefix="ppwork-") as scratch:
         folder = asked.out or Path(scratch)
-        text = HEAD.format(torch=version("torch"), well=len(WELL), others=len(OTHERS), hangs=len(SAID))
         for name in WELL:
             made, recorded, finding = counted(name, folder / name)
-            wrong += made != recorded or made == 0
+            whole += made == recorded != 0
             about = docstrings(TRACED / f"{name}.py")[""]
             text += f"| `{name}` | {about} | {made} | {recorded} | {finding} |\n"
             sys.stdout.write(f"{name}: {made} made, {recorded} recorded\n")
@@ -315,12 +316,14 @@ def main() -> int:
             (folder / name / f"{name}.png").write_bytes(picture.png())
             said = run.failure.headline if run.failure is not None else "it ended well"
             right = all(word in said and word in picture.finding for word in words)
-            wrong += not right
+            named += right
             text += f"| `{name}` | {truths[name]} | {'' if right else '**wrong:** '}{said} |\n"
             sys.stdout.write(f"{name}: {'right' if right else 'wrong'}: {said}\n")
     kept = "".join(PAGE.read_text().partition(OTHERS_TITLE)[1:]) if PAGE.exists() else ""
+    counts = {"well": len(WELL), "others": len(OTHERS), "hangs": len(SAID), "whole": whole, "named": named}
+    text = HEAD.format(torch=version("torch"), **counts) + text
     PAGE.write_text(f"{text}\n{kept}" if kept else text)
-    return 1 if wrong else 0
+    return 0 if (whole, named) == (len(WELL), len(SAID)) else 1
 
 
 if __name__ == "__main__":

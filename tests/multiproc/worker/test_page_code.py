@@ -97,7 +97,7 @@ def test_the_launch_on_the_page_has_the_figures_that_it_shows(tmp_path, monkeypa
 
 
 def test_the_first_program_overlaps_and_gives_what_the_page_shows(tmp_path):
-    shown = re.findall(r"^depth \d: \d+ ms a chunk, (total [\d.]+)$", PAGES[0].read_text(), re.MULTILINE)
+    shown = re.findall(r"^depth \d: [\d.]+ ms a chunk, (total [\d.]+)$", PAGES[0].read_text(), re.MULTILINE)
     run = pp.launch_script(EXAMPLES / "overlap.py", nproc=3, arguments=("2", str(tmp_path / "run")))
     assert shown == [run.printed(0).strip().rpartition(", ")[2]] * 2
     spans = pp.open(tmp_path / "run").entries(0)
