@@ -15,6 +15,11 @@ from ppwork.runtime import nccl
 
 log = logging.getLogger(__name__)
 
+UNTRIED = (
+    "NCCL was chosen, because each rank has a GPU. This version has never run on NCCL (docs/gpu.md); what is "
+    "tested is backend 'gloo'"
+)
+
 
 def pick_device(plan: PipelinePlan, rank: int, local_rank: int, ranks_here: int) -> torch.device:
     """Choose and set this rank's device; call this before anything else touches CUDA.
@@ -50,6 +55,8 @@ def pick_device(plan: PipelinePlan, rank: int, local_rank: int, ranks_here: int)
         )
     if late:
         _refuse_late(late, plan, rank)
+    if plan.backend == "auto" and rank == 0:
+        log.warning(UNTRIED)
     torch.cuda.set_device(index)
     return torch.device("cuda", index)
 

@@ -76,6 +76,15 @@ def test_auto_says_why_it_leaves_gpus_idle(card, caplog):
     assert "2 GPUs are seen here, and 3 ranks need one each" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("backend", "rank", "told"), [("auto", 0, True), ("auto", 1, False), ("nccl", 0, False)]
+)
+def test_who_has_not_asked_for_nccl_is_told_that_it_has_never_run(card, caplog, backend, rank, told):
+    card(3)
+    assert pick_device(PipelinePlan(backend=backend), rank, rank, 3).type == "cuda"
+    assert (device.UNTRIED in caplog.text) is told
+
+
 def test_a_local_rank_beyond_the_gpus_is_refused_by_name(card):
     card(3)
     with pytest.raises(PlanError, match="The local rank was 5, and this process sees 3 GPUs"):
