@@ -428,6 +428,7 @@ def symptoms_only(evidence: JobEvidence) -> Finding | None:
     """All that the logs have is errors about peers, at the same line."""
     ranks = evidence.first_of((*evidence.lost, *evidence.late))
     ranks = tuple(sorted(ranks, key=lambda rank: rank in evidence.following))
+    ranks = tuple(rank for rank in ranks if rank not in evidence.in_planes) or ranks
     return only_symptoms(evidence, ranks) if ranks else None
 
 

@@ -104,6 +104,11 @@ class JobEvidence:
         ]  # fmt: skip
 
     @property
+    def in_planes(self) -> list[int]:
+        """Ranks that wait in a plane of ours for another rank: whatever holds that one up, holds them up."""
+        return [rank for rank, stack in self.place.items() if stack.peer is not None]
+
+    @property
     def asked(self) -> list[int]:
         """Ranks that somebody ended with SIGABRT to see their stacks: several, each in a call of the backend.
 
@@ -150,6 +155,8 @@ class JobEvidence:
 
     def peer(self, rank: int) -> int | None:
         """Return the rank that the line of a rank in a message names as its peer; ``None``: not known."""
+        if (stack := self.place.get(rank)) is not None and stack.plane:
+            return stack.peer
         named = peer_in_line(self._text(rank), self.call(rank), self._numbers(rank))
         return named if named != rank and named in self.job.ranks else None
 
@@ -195,7 +202,9 @@ class JobEvidence:
         One rank alone in a message waits for such a one, also if its line does not tell for which. Of two
         that do not tell, each may wait for the other. Who waits for a rank in a circle follows from that.
         """
-        peers = {rank: self.peer(rank) for rank in self.in_call() if self.half(rank)}
+        peers = {
+            rank: self.peer(rank) for rank in self.in_call() if self.half(rank) or rank in self.in_planes
+        }
         if len(peers) == 1:
             return peers
         return {rank: peer for rank, peer in peers.items() if self._is_behind(rank, peers)}
@@ -258,7 +267,7 @@ class JobEvidence:
         """
         if (peer := self.peer(rank)) is not None:
             return (peer,)
-        calls = self.in_call(but=self.raised)
+        calls = self.in_call(but=(*self.raised, *self.in_planes))
         in_messages = [r for r, call in calls.items() if self.half(r) or call == "wait"]
         if rank in in_messages:
             return culprits if len(self.job.ranks) == 2 else ()

@@ -110,6 +110,8 @@ class Stack:
         end: Where it ends in the text.
         uncaught: It ended the program: torch's own hook for that showed it.
         current: Of a thread: the one that ran, and crashed if it is about that.
+        plane: Of a main thread that stands now: the call of a plane of ours that it is in, such as
+            ``receive_result``; ``peer`` is the rank that it waits for, if that is known.
     """
 
     frames: tuple[Frame, ...]
@@ -121,6 +123,8 @@ class Stack:
     end: int = field(default=0, compare=False)
     uncaught: bool = False
     current: bool = False
+    plane: str = ""
+    peer: int | None = None
 
     @property
     def chain(self) -> list[Stack]:
@@ -129,12 +133,15 @@ class Stack:
 
     @property
     def users(self) -> Frame | None:
-        """The innermost call in the user's own code."""
-        return next((frame for frame in reversed(self.frames) if is_users(frame.file)), None)
+        """The innermost call in the user's own code; the plane's, where the loop around it is ours."""
+        of_plane = self.frames[-1] if self.plane and self.frames else None
+        return next((frame for frame in reversed(self.frames) if is_users(frame.file)), of_plane)
 
     @property
     def call(self) -> str:
-        """The call of ``torch.distributed`` that the user's code was in, such as ``all_reduce``; or empty."""
+        """The call of ``torch.distributed``, or of a plane, that the user's code was in; or empty."""
+        if self.plane:
+            return self.plane
         users = self.users
         inside = self.frames[self.frames.index(users) + 1 :] if users else ()
         for part in ("/torch/distributed/distributed_c10d.py", "/torch/distributed/"):

@@ -28,6 +28,8 @@ from ppwork.diagnosis.runs import diagnose
 from ppwork.diagnosis.stacks import Frame, Stack, half_of
 from ppwork.errors import PlanError, UnavailableError, listed, named_ranks
 from ppwork.launcher.processes import environment_of
+from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.records.failure import is_users
 
 LOOK_S, APART_S = 10.0, 1.0
 """Longest time that py-spy may take for a process, and the time between two looks."""
@@ -36,6 +38,12 @@ FEW_WAKES = 3
 JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 """Variables that all ranks of a job have alike."""
 MAIN = "MainThread"
+MESH = ("MeshPlane", "LeaderPlane", "FollowerPlane", "CudaMeshPlane", "CudaLeaderPlane", "CudaFollowerPlane")
+
+PLANES = ("runtime/plane.py", "runtime/stage0.py", "runtime/mesh.py")
+"""Files whose public methods a loop calls; ``JOINS`` have the functions that start a rank."""
+JOINS = ("worker/user_job.py", "runtime/groups.py")
+OURS = f"{Path(__file__).parent.parent}/"
 
 Ranks = Mapping[int, psutil.Process]
 Stacks = dict[int, tuple[Stack, ...]]
@@ -83,6 +91,7 @@ def diagnose_standing(pid: int | None = None) -> Diagnosis:
     of_one = next(iter(ranks.values()))
     name = f"pid {pid or _parent(ranks)}"
     stacks, moved = _look_twice(ranks)
+    stacks = _with_peers(stacks)
     environment = environment_of(of_one)
     size = _number(environment, "WORLD_SIZE", len(ranks))
     # torchrun ends a job whose rank fails: one that is not there any more came to its end.
@@ -227,16 +236,48 @@ def _text(frame: _Frame) -> str:
 def _stacks(json: bytes) -> tuple[Stack, ...]:
     threads = msgspec.json.decode(json, type=list[_Thread])
     threads.sort(key=lambda thread: thread.thread_name == MAIN)
-    return tuple(
-        Stack(
-            tuple(
-                Frame(each.filename, each.line, each.name.rpartition(".")[2], _text(each))
-                for each in reversed(thread.frames)
-            ),
-            "",
-            blind=True,
-            current=thread.thread_name == MAIN,
-        )
-        for thread in threads
-        if thread.frames
+    return tuple(_stack(thread) for thread in threads if thread.frames)
+
+
+def _stack(thread: _Thread) -> Stack:
+    """Return a thread's stack; if it is in a plane, it ends there, because how that waits is our business."""
+    calls, number = thread.frames[::-1], _call_of_plane(thread.frames[::-1])
+    frames = tuple(
+        Frame(each.filename, each.line, each.name.rpartition(".")[2], _text(each))
+        for each in calls[: None if number is None else number + 1]
     )
+    plane = "" if number is None else calls[number].name
+    return Stack(frames, "", blind=True, current=thread.thread_name == MAIN, plane=plane)
+
+
+def _call_of_plane(calls: Sequence[_Frame]) -> int | None:
+    """Return the number of the call of a plane below all code of the user's, outermost first."""
+    users = max((number for number, each in enumerate(calls) if is_users(each.filename)), default=-1)
+    for number, each in enumerate(calls[users + 1 :], start=users + 1):
+        file, method = each.filename.removeprefix(OURS), each.name.rpartition(".")[2]
+        if (file in PLANES and "." in each.name and method[0] != "_") or (file in JOINS and method == "join"):
+            return number
+    return None
+
+
+def _with_peers(stacks: Stacks) -> Stacks:
+    """Say for whom each rank in a call of a plane waits, if all ranks are of one pipeline."""
+    main = {rank: of_rank[-1] for rank, of_rank in stacks.items() if of_rank and of_rank[-1].plane}
+    senders = [rank for rank, stack in main.items() if stack.plane.startswith("Stage0Plane.")]
+    takers = [rank for rank, stack in main.items() if stack.plane.partition(".")[0] in MESH]
+    is_one = not set(senders) - {STAGE0_RANK} and STAGE0_RANK not in takers
+    peers = dict.fromkeys([*senders, *takers], LEADER_RANK)
+    peers |= {LEADER_RANK: STAGE0_RANK} if LEADER_RANK in takers else {}
+    return {
+        rank: of_rank
+        if rank not in main
+        else (
+            *of_rank[:-1],
+            replace(
+                main[rank],
+                plane=main[rank].plane.rpartition(".")[2],
+                peer=peers.get(rank) if is_one else None,
+            ),
+        )
+        for rank, of_rank in stacks.items()
+    }

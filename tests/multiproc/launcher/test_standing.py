@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from checkout import SUPPORT
+from checkout import EXAMPLES, ROOT, SUPPORT
 
 from ppwork.errors import PlanError, UnavailableError
 from ppwork.launcher.processes import end
@@ -89,7 +89,7 @@ def told(tmp_path, monkeypatch):
 
     def tell(program, **others):
         said = json.loads(SAID.read_text())[program] | others
-        text = json.dumps(said).replace("{program}", str(PROGRAM))
+        text = json.dumps(said).replace("{program}", str(PROGRAM)).replace("{ours}", str(ROOT / "ppwork"))
         tool = tmp_path / "py-spy"
         tool.write_text(
             f"#!{sys.executable}\nimport sys, json\n"
@@ -116,6 +116,42 @@ def test_where_the_ranks_of_a_standing_job_are_is_told_by_what_py_spy_has_said(t
     with ended_after(*map(rank_of_a_job, range(3))) as ranks:
         judged(diagnose_standing(ranks[1].pid), name)
         assert [rank.poll() for rank in ranks] == [None] * 3
+
+
+LOOP = "/srv/me/loop.py"
+PLANES = {
+    "plane_mesh_sleeps": (
+        "Rank 2 was not in any call of torch.distributed; rank 0 was in receive_result, "
+        "rank 1 was in all_reduce.",
+        [
+            f"rank 0 waits for rank 1: receive_result at {LOOP}:41",
+            f"rank 1 waits for rank 2: all_reduce at {LOOP}:32",
+        ],
+        2,
+    ),
+    "plane_rank0_sleeps": (
+        "Rank 0 was not in any call of torch.distributed; ranks 1 and 2 were in chunks.",
+        [f"rank 1 waits for rank 0: chunks at {LOOP}:49", f"rank 2 waits for rank 1: chunks at {LOOP}:49"],
+        0,
+    ),
+    "plane_loads": (
+        "Rank 2 was not in any call of torch.distributed; ranks 0 and 1 were in join.",
+        [f"rank 0 waits for rank 2: join at {LOOP}:36", f"rank 1 waits for rank 2: join at {LOOP}:36"],
+        2,
+    ),
+}
+"""Loops of ppwork: rank 0 waits there in a queue, and was named in place of the rank that slept."""
+
+
+@pytest.mark.parametrize("name", PLANES)
+def test_a_rank_in_a_plane_waits_for_the_rank_at_its_other_end(told, name):
+    told(name)
+    sentence, lines, rank = PLANES[name]
+    with ended_after(*map(rank_of_a_job, range(3))) as ranks:
+        found = diagnose_standing(ranks[1].pid)
+    assert found.sentence == sentence
+    assert [line for line in lines if line not in found.text] == []
+    assert found.cause.where == {"rank": rank}
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +236,24 @@ def test_a_file_that_is_called_as_a_process_is_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "123").mkdir()
     assert "No run began in 123" in diagnose_any([tmp_path.joinpath("123").relative_to(tmp_path)]).text
+
+
+@pytest.mark.usefixtures("py_spy")
+def test_py_spy_itself_finds_the_mesh_rank_that_sleeps_below_a_loop_of_ppwork(tmp_path):
+    program = tmp_path / "sleeps.py"
+    sleep = "    if x[0] == 6 and dist.get_rank() == 2:\n        time.sleep(300)\n    share = x /"
+    program.write_text((EXAMPLES / "overlap.py").read_text().replace("    share = x /", sleep))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+    torchrun = subprocess.Popen(
+        [*command, str(program), "2", str(tmp_path / "run")],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    with ended_after(torchrun):
+        until, found = time.monotonic() + STANDS_S, None
+        while time.monotonic() < until and (found is None or "receive_result" not in found.sentence):
+            try:
+                found = diagnose_any([Path(str(torchrun.pid))])
+            except (PlanError, UnavailableError):
+                time.sleep(0.2)
+    assert found.sentence == PLANES["plane_mesh_sleeps"][0]
+    assert found.cause.source.startswith(f"{program}:")
