@@ -6,8 +6,9 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
-from ppwork.diagnosis.branches import branch_of, left_loop
+from ppwork.diagnosis.branches import branch_of, helpers_branch, left_loop
 from ppwork.diagnosis.call_texts import names_one_root
 from ppwork.diagnosis.evidence_weights import NAMED, PLACES, SYMPTOMS
 from ppwork.diagnosis.findings import Finding
@@ -28,6 +29,7 @@ from ppwork.diagnosis.job_evidence import (
 from ppwork.diagnosis.report import ENDED_BY_AGENT
 from ppwork.diagnosis.stacks import Frame, Stack
 from ppwork.errors import named_ranks, ranks_by_value
+from ppwork.records.failure import is_users
 
 NOBODY = -1
 """The rank of an exception that bears none."""
@@ -35,7 +37,6 @@ SUMS = ("all_reduce", "reduce")
 """Where sizes differ, some ranks come through these and others wait; in other collectives gloo aborts one."""
 ROOTED = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 """Collectives with one rank that gives or takes, and its parameter: who names another may come through."""
-_IF = "the `if` at line {}: does it come out alike on these ranks? "
 _ROOTS = "`ppwork trace PROGRAM` shows each rank's; DETAIL does not compare it"
 _UNREACHED = re.compile(
     r"The client socket has (?:failed to connect to any network address of|timed out after \d+ms while "
@@ -341,17 +342,27 @@ def _sum_of_some(
     stack = evidence.place[in_sum[0]]
     left_out = f"in a loop {named_ranks(in_sum)} left out the {call} at {at} in the turn before"
     one, two = _parting(evidence.place[behind[0]], stack)
-    passing, waiting = (branch_of(one, two), branch_of(two, one)) if one and two else (None, None)
-    loop, shared = left_loop(two, one) if one and two else (None, True)
-    fewer = f"{named_ranks(behind)} made fewer turns of the loop at line {loop} than {named_ranks(in_sum)}"
-    first, may = "", ""
-    if passing and not waiting:  # an `if` may leave that call out, and nothing this one
-        first, stack, may = left_out, evidence.place[behind[0]], _IF.format(passing)
-    elif waiting and not passing:
-        first, may = f"only {named_ranks(in_sum)} made it", _IF.format(waiting)
-    elif loop:  # they do not stand in one loop
-        first, may = fewer, f"does the loop at line {loop} make as many turns on all ranks? "
-    last = [*([fewer] if loop else []), *([left_out] if shared else []), "the order differs"]
+    only, fewer, first, may = f"only {named_ranks(in_sum)} made it", "", "", ""
+    shared = True
+    if one is not None and two is not None:
+        passing, waiting = branch_of(one, two), branch_of(two, one)
+        loop, shared = left_loop(two, one)
+        at_loop = f"{Path(two.file).name}:{loop}"
+        if loop:
+            turns = f"made fewer turns of the loop at {at_loop} than {named_ranks(in_sum)}"
+            fewer = f"{named_ranks(behind)} {turns}"
+        # Of a function that both called, the rank that waits shows what in it may leave the call out.
+        below = [frame for frame in stack.frames[stack.frames.index(two) + 1 :] if is_users(frame.file)]
+        inside = next((_if(frame, line) for frame in reversed(below) if (line := helpers_branch(frame))), "")
+        if inside:
+            first, may = only, inside
+        elif passing and not waiting:  # an `if` may leave that call out, and nothing this one
+            first, stack, may = left_out, evidence.place[behind[0]], _if(one, passing)
+        elif waiting and not passing:
+            first, may = only, _if(two, waiting)
+        elif loop:  # they do not stand in one loop
+            first, may = fewer, f"does the loop at {at_loop} make as many turns on all ranks? "
+    last = [*([fewer] if fewer else []), *([left_out] if shared else []), "the order differs"]
     told, checks = _stories(evidence, spots[in_sum[0]][0], in_sum, behind, last, first)
     return Finding(
         (),
@@ -362,6 +373,10 @@ def _sum_of_some(
         seen=(told, *evidence.own_lines()),
         weight=PLACES - 6,
     )
+
+
+def _if(frame: Frame, line: int) -> str:
+    return f"the `if` at {Path(frame.file).name}:{line}: does it come out alike on these ranks? "
 
 
 def _root_of(call: str) -> str:

@@ -38,6 +38,14 @@ def branch_of(call: Frame, other: Frame) -> int | None:
     return max(decide, default=None)
 
 
+def helpers_branch(call: Frame) -> int | None:
+    """Return the line of the innermost ``if`` that decides whether a function makes a call, or none."""
+    path = _path_to(call)
+    start = max((at for at, each in enumerate(path) if isinstance(each, FUNCTIONS)), default=len(path))
+    inner = [each for each in path[start + 1 :] if isinstance(each, ast.If)]
+    return max((each.lineno for each in inner if not _calls_at(each.test, call.line)), default=None)
+
+
 def left_loop(call: Frame, behind: Frame) -> tuple[int | None, bool]:
     """Return the line of the loop around a call that a rank has left which stands behind it.
 

@@ -88,6 +88,7 @@ from ppwork.records.folder import REFUSED_FILE
 from ppwork.records.notes import told_of_metadata, told_of_results, told_of_writes, why_not_reset
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
+    FAILED_AT_END,
     NOTHING_RESET,
     ODD_RESULTS,
     RETURNED_DIFFERS,
@@ -288,6 +289,9 @@ def _explained(
         if (r.error_type, r.what, r.source) == (cause.error_type, cause.what, cause.source)
     }
     beside_it = _beside(evidence)
+    at_end = cause.what.startswith(FAILED_AT_END)
+    if at_end:
+        beside_it += _apart(evidence)
     if told := _answer_of_another_shape(evidence, cause):
         cause, beside_it = replace(cause, check_first=WRONG[ODD_RESULTS]), beside_it[1:]
     missing = [rank for rank in evidence.topology.mesh_ranks if flights and rank not in flights]
@@ -295,7 +299,7 @@ def _explained(
     return Diagnosis(
         evidence.run_dir,
         cause,
-        lines=users_lines(cause, evidence.run_dir) if not (cause.symptom or cause.between) else (),
+        lines=users_lines(cause, evidence.run_dir) if not (cause.symptom or cause.between or at_end) else (),
         log=evidence.log_of(cause.rank),
         seen=tuple(line for line in beside_it if not _is_told(line, cause, evidence)),
         others=tuple(others),
@@ -455,6 +459,8 @@ def _headline(evidence: RunEvidence, cause: FailureRecord, alike: set[int], told
         told: How results of mesh ranks differed, if rank 0 failed over one of them.
     """
     if cause.rank < 0 or cause.between:
+        return cause.what
+    if cause.what.startswith(FAILED_AT_END):  # rank 0 found it, and did nothing wrong
         return cause.what
     rank = f"{cause.rank} ({evidence.topology.role(cause.rank)})"
     error = f"{cause.error_type}: {without_noise(cause.what)}".removesuffix(": ")

@@ -37,6 +37,7 @@ from ppwork.records.hosts import HostsRecord
 from ppwork.records.notes import queues_of
 from ppwork.records.run import (
     EARLY_SOURCE,
+    FAILED_AT_END,
     OUTPUTS_FILE,
     RETURNED_DIFFERS,
     RETURNED_FILE,
@@ -237,7 +238,7 @@ def _odd(run: Run) -> RunFailed | None:
         return RunFailed(found.story, check_first="what encode returned for chunk 0")
     if wrong:
         return RunFailed(found.story, check_first=wrong)
-    what = f"The run ended well and was odd, and its plan is strict.\n{found.story}"
+    what = f"{FAILED_AT_END}, as its plan is strict.\n{found.story}"
     return RunFailed(what, check_first="without `strict` it ends well, and says the same")
 
 

@@ -223,8 +223,9 @@ def _look_at(ranks: Ranks) -> Stacks:
             words = words or said.decode(errors="replace").strip()
     if not stacks:
         raise UnavailableError(
-            f"py-spy could look into no rank: {words.rpartition(chr(10))[2] or 'no answer in time'}.",
-            check_first="the right to trace processes: as root, or in a container with SYS_PTRACE",
+            f"py-spy could look into no rank: {words.partition(chr(10))[0] or 'no answer in time'}.",
+            check_first="did the ranks just start? then ask again in some seconds; else the right to trace "
+            "processes: as root, or in a container with SYS_PTRACE",
         )
     return stacks
 

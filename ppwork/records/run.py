@@ -40,6 +40,8 @@ WRONG = {
     "loop reads `chunk.plan.reset_cache`",
 }
 """Keys of a summary that fail a run which otherwise ended well, and what to check first."""
+FAILED_AT_END = "The run came to its end, and failed there"
+"""Beginning of what rank 0 says of a run that only then turned out to be odd: no rank has failed first."""
 EARLY_LOOP = "does the loop end early? one that does not know its number has no `chunks` in its plan"
 EARLY_SOURCE = "what ended the stream? a source that may end earlier has no `chunks` in its plan"
 """What to check first if fewer chunks came than the plan has."""

@@ -75,7 +75,7 @@ class Kinds:
         own = {name: each for name, each in tensors.items() if not name.startswith(CONTEXT_PREFIX)}
         self._last.append({name: (dtype_name(each.dtype), *each.shape) for name, each in own.items()})
 
-    def change(self) -> list[str]:
+    def change(self, whose: str = "this chunk") -> list[str]:
         """Return a line if the last chunk's lack what those of all chunks before it had in common."""
         if len(self._last) < 2:
             return []
@@ -85,7 +85,7 @@ class Kinds:
         odd = [name for name in names if not _has(now.get(name, ()), common[name])]
         came = ", ".join(f"{name!r} {_worded(now[name])}" for name in odd if name in now)
         usual = ", ".join(f"{name!r} {_worded(common[name])}" for name in odd if common[name])
-        line = f"this chunk came with {came or 'less'}; those before it with {usual or 'no such name'}"
+        line = f"{whose} came with {came or 'less'}; those before it with {usual or 'no such name'}"
         return [line] if odd else []
 
 

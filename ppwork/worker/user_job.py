@@ -38,6 +38,7 @@ from ppwork.records.pulse import Pulse, pulse_file
 from ppwork.records.run import (
     EARLY_LOOP,
     EARLY_SOURCE,
+    FAILED_AT_END,
     METADATA_DIFFERS,
     QUEUE,
     SUMMARY_FILE,
@@ -273,7 +274,7 @@ def _refuse_odd(
         odd.append(f"{ended} chunks, and the plan has chunks={plan.chunks}")
     if odd:
         raise LocalProtocolError(
-            f"The run ended well and was odd{', and its plan is strict' * plan.strict}: {'; '.join(odd)}.",
+            f"{FAILED_AT_END}{', as its plan is strict' * plan.strict}: {'; '.join(odd)}.",
             where={"rank": STAGE0_RANK, "role": str(Role.STAGE0)},
             check_first="`ppwork diagnose` says more of each"
             if plan.strict

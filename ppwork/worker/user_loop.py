@@ -155,7 +155,7 @@ class UserLoop:
         if isinstance(error, KeyError):
             name_what_came(error, **self._came)
         if error is not None and not isinstance(error, PPWorkError):
-            for change in self._kinds.change():
+            for change in self._kinds.change("this chunk" if self._sent is None else "the last result"):
                 error.add_note(change)
         progress.leave(None)
         self._guard(None)

@@ -98,7 +98,7 @@ def test_bad_input_exits_2_with_one_message_before_any_rank_starts(files, comman
 
 
 CUT = "At the cut of chunk 1 nothing was reset: the generator has no `reset_cache`\nNo rank failed: the run"
-WROTE = "and its plan is strict.\nNothing failed: the run emitted 3 chunks.\nMesh ranks wrote into different"
+WROTE = "as its plan is strict.\nNothing failed: the run emitted 3 chunks.\nMesh ranks wrote into different"
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,8 @@ def test_a_loop_of_ones_own_leaves_a_timeline_and_a_period(tmp_path, start_ranks
     found = pp.diagnose(run)
     assert "Mesh ranks returned different results in chunk 4: the leader's were sent" in found.text
     # It ended with code 0, and four users in a row were content with it until they read what it had printed.
-    assert found.cause.what == "The run ended well and was odd: results differ in chunk 4."
+    assert found.cause.what == "The run came to its end, and failed there: results differ in chunk 4."
+    assert found.sentence == found.cause.what  # and not "Rank 0 failed first"
     assert "returns none, `{}`" in found.check_first
     calls = read_ledger(tmp_path / "run", 2)
     assert len(calls) == 6 * 4  # three sums and the end of each chunk
@@ -224,7 +225,7 @@ def test_a_loop_that_sent_another_number_of_chunks_than_its_plan_has_fails_at_it
     assert started(start_ranks, "one too few", tmp_path / "run", 2) == [1, 0, 0]
     cause = pp.diagnose(tmp_path / "run").cause
     assert (cause.rank, cause.error_type) == (0, "LocalProtocolError")
-    assert cause.what == "The run ended well and was odd: 6 chunks, and the plan has chunks=7."
+    assert cause.what == "The run came to its end, and failed there: 6 chunks, and the plan has chunks=7."
     assert cause.check_first.startswith("does the loop end early?")
     assert pp.open(tmp_path / "run").summary["chunks"] == 6
     assert gone(tmp_path / "run")
@@ -235,8 +236,8 @@ def test_a_loop_that_ended_well_and_was_odd_fails_if_its_plan_is_strict(tmp_path
     assert started(start_ranks, "strict cuts unasked", tmp_path / "run", 2) == [1, 0, 0]
     cause = pp.diagnose(tmp_path / "run").cause
     assert (cause.rank, cause.error_type, cause.symptom) == (0, "LocalProtocolError", False)
-    said = "The run ended well and was odd, and its plan is strict: cuts without reset in chunks 2 and 4."
-    assert cause.what == said
+    said = "The run came to its end, and failed there, as its plan is strict: cuts without reset in chunks "
+    assert cause.what == f"{said}2 and 4."
     assert cause.where == {"rank": 0, "role": "stage0"}
     assert pp.open(tmp_path / "run").summary["chunks"] == 6
     assert gone(tmp_path / "run")
@@ -270,7 +271,7 @@ def test_a_write_into_a_received_tensor_by_one_mesh_rank_is_told(tmp_path, start
     assert console.count(told) == 1
     if by.startswith("strict"):
         assert codes == [1, 0, 0]
-        assert found.cause.what.endswith("and its plan is strict: writes differ in chunk 4.")
+        assert found.cause.what.endswith("as its plan is strict: writes differ in chunk 4.")
         return
     assert (codes, found.is_odd) == ([0, 0, 0], True)
     assert "in chunk 4: rank 1 into none, rank 2 into 'x'. A wrong share, if it was not meant" in found.text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ppwork.diagnosis.branches import branch_of, early_ends, left_loop
+from ppwork.diagnosis.branches import branch_of, early_ends, helpers_branch, left_loop
 from ppwork.diagnosis.source_numbers import program_of
 from ppwork.diagnosis.stacks import Frame
 
@@ -135,3 +135,26 @@ def test_a_log_that_names_what_is_no_program_has_nothing_read_of_it(tmp_path):
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/zero"), tmp_path):
         assert branch_of(frame(path, "AROUND"), frame(path, "ROOT")) is None
+
+
+HELPER = """\
+if main:
+    def sum_up(x, late):
+        if late:
+            return x
+        dist.all_reduce(x)
+        with guard:
+            if x.any():
+                dist.reduce(x)
+        return x
+
+    def plain(x):
+        dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(("line", "branch"), [(5, 3), (8, 7), (12, None), (99, None)])
+def test_an_if_of_the_function_that_makes_a_call_is_found_without_a_loop(tmp_path, line, branch):
+    path = tmp_path / "helper.py"
+    path.write_text(HELPER)
+    assert helpers_branch(Frame(str(path), line, "sum_up")) == branch

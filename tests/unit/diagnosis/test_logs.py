@@ -296,7 +296,9 @@ def test_a_call_that_an_if_may_leave_out_is_the_first_story(tmp_path, branch, fi
     ]
     assert found.seen[0].startswith(f"either {stories[first]}, or sizes differ"), found.text
     assert found.cause.source == f"{program}:{line}"
-    assert found.check_first.startswith(f"the `if` at line {branch}: does it come out alike on these ranks? ")
+    assert found.check_first.startswith(
+        f"the `if` at miscount.py:{branch}: does it come out alike on these ranks? "
+    )
 
 
 def test_ranks_of_which_one_has_left_the_loop_made_turns_of_different_number(tmp_path):
@@ -315,10 +317,12 @@ def test_ranks_of_which_one_has_left_the_loop_made_turns_of_different_number(tmp
         log.write_text(log.read_text().replace("/srv/me/miscount.py", str(program)))
     found = diagnose_job(read_job(folder))
     assert found.seen == (
-        "either rank 0 made fewer turns of the loop at line 11 than ranks 1 and 2, or sizes differ in that "
-        "all_reduce, and it let rank 0 through, or only ranks 1 and 2 made it, or the order differs",
+        "either rank 0 made fewer turns of the loop at miscount.py:11 than ranks 1 and 2, or sizes differ in "
+        "that all_reduce, and it let rank 0 through, or only ranks 1 and 2 made it, or the order differs",
     )
-    assert found.check_first.startswith("does the loop at line 11 make as many turns on all ranks? do sizes")
+    assert found.check_first.startswith(
+        "does the loop at miscount.py:11 make as many turns on all ranks? do sizes"
+    )
 
 
 def test_a_rank_alone_in_a_sum_that_the_others_are_behind_is_not_blamed_either(tmp_path):
