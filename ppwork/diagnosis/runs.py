@@ -681,7 +681,11 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
         return _without_a_word(evidence)
     elif exit_code is None and not evidence.torchrun_text.strip():
         what = "No rank left a record and there is no summary: the run goes on, or its launcher was killed."
-        cause = record_of(evidence, NOBODY, "NotEnded", what, "`ppwork ps` lists runs that go on")
+        check = (
+            "does it go on? `ppwork diagnose`, without a path, looks into its ranks (pip install py-spy); "
+        )
+        check += "`ppwork ps` lists those of `ppwork run`"
+        cause = record_of(evidence, NOBODY, "NotEnded", what, check)
     else:
         ending = "torchrun failed" if exit_code is None else f"torchrun ended with code {exit_code}"
         last_lines = "\n".join(evidence.torchrun_text.strip().splitlines()[-5:])
