@@ -354,14 +354,14 @@ def _sum_of_some(
         # Of a function that both called, the rank that waits shows what in it may leave the call out.
         below = [frame for frame in stack.frames[stack.frames.index(two) + 1 :] if is_users(frame.file)]
         inside = next((_if(frame, line) for frame in reversed(below) if (line := helpers_branch(frame))), "")
-        if inside:
-            first, may = only, inside
-        elif passing and not waiting:  # an `if` may leave that call out, and nothing this one
+        if passing and not waiting:  # an `if` may leave that call out, and nothing this one
             first, stack, may = left_out, evidence.place[behind[0]], _if(one, passing)
         elif waiting and not passing:
             first, may = only, _if(two, waiting)
         elif loop:  # they do not stand in one loop
             first, may = fewer, f"does the loop at {at_loop} make as many turns on all ranks? "
+        elif inside:
+            first, may = only, inside
     last = [*([fewer] if fewer else []), *([left_out] if shared else []), "the order differs"]
     told, checks = _stories(evidence, spots[in_sum[0]][0], in_sum, behind, last, first)
     return Finding(

@@ -17,8 +17,8 @@ CLAUSES = (ast.ExceptHandler, ast.match_case)
 def branch_of(call: Frame, other: Frame) -> int | None:
     """Return the line of the innermost ``if`` that decides whether a turn of a loop makes a call.
 
-    That is an ``if`` around the call, or one before it that leaves the turn (``continue``); not one that
-    decides about the other line as well.
+    That is an ``if`` around the call, or one before it that leaves the turn (``continue``; after a ``break``
+    no rank is in the loop); not one that decides about the other line as well.
 
     Args:
         call: The call, in the function with the loop.
@@ -33,7 +33,11 @@ def branch_of(call: Frame, other: Frame) -> int | None:
         return None
     inner = [each for each in path[loops[-1] + 1 :] if isinstance(each, ast.If)]
     around = [each for each in inner if _has(each, call.line) and not _calls_at(each.test, call.line)]
-    leaving = [each for each in inner if not _has(each, call.line) and each.lineno > other.line]
+    leaving = [
+        each
+        for each in inner
+        if isinstance(each.body[-1], ast.Continue) and not _has(each, call.line) and each.lineno > other.line
+    ]
     decide = [each.lineno for each in (*around, *leaving) if not _has(each, other.line)]
     return max(decide, default=None)
 

@@ -158,3 +158,12 @@ def test_an_if_of_the_function_that_makes_a_call_is_found_without_a_loop(tmp_pat
     path = tmp_path / "helper.py"
     path.write_text(HELPER)
     assert helpers_branch(Frame(str(path), line, "sum_up")) == branch
+
+
+def test_a_break_leaves_no_call_out_of_a_turn_before(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("for n in sizes:\n    meet()\n    if n == 0:\n        break\n    sum_up()\n")
+    assert branch_of(Frame(str(path), 5, "main"), Frame(str(path), 2, "main")) is None
+    program_of.cache_clear()
+    path.write_text(path.read_text().replace("break", "continue"))
+    assert branch_of(Frame(str(path), 5, "main"), Frame(str(path), 2, "main")) == 3

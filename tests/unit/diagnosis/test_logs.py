@@ -325,6 +325,25 @@ def test_ranks_of_which_one_has_left_the_loop_made_turns_of_different_number(tmp
     )
 
 
+def test_an_if_of_the_helper_that_makes_the_sum_is_named_with_its_file(tmp_path):
+    """The `if` of the loop was named, which only ends it; the guilty one stood right above the sum."""
+    helper, program = tmp_path / "helper.py", tmp_path / "miscount.py"
+    helper.write_text("def sum_up(x):\n    if x.any():\n        dist.all_reduce(x)\n")
+    lines = [*["import torch"] * 10, "for n in mine:", "    sum_up(x)", "    if n == 0:", "        break"]
+    program.write_text("\n".join([*lines, "    dist.barrier()"]))
+    folder = log_dir("miscount", tmp_path / "logs")
+    for rank in range(3):
+        log = folder / "run_x1" / "attempt_0" / str(rank) / "stderr.log"
+        text = log.read_text().replace("/srv/me/miscount.py", str(program)).replace("line 13", "line 15")
+        of_helper = rf'\1File "{helper}", line 3, in sum_up\n\2dist.all_reduce(x)\n'
+        line, call = rf'File "{program}", line 12, in <module>\n', r"dist\.all_reduce\(torch\.ones\(4\)\)\n"
+        log.write_text(re.sub(rf"(.*){line}(.*){call}", rf"\1{line}\2sum_up(x)\n{of_helper}", text))
+    found = diagnose_job(read_job(folder))
+    assert "helper.py:3" in found.cause.source
+    assert found.check_first.startswith("the `if` at helper.py:2: does it come out alike on these ranks? ")
+    assert found.seen[0].startswith("either only ranks 1 and 2 made it, or sizes differ")
+
+
 def test_a_rank_alone_in_a_sum_that_the_others_are_behind_is_not_blamed_either(tmp_path):
     """It may have made one more, or one with more numbers in it."""
     folder = log_dir("miscount", tmp_path)
