@@ -7,9 +7,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 unexport PYTHONDONTWRITEBYTECODE
 # Cells of lessons are tests, too: their outputs are those that are committed.
 LESSONS := --nbval --nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-cell-timeout 120
-# Four on two cores, as most of these wait at times: for the end of a timeout, a death, a start. In the order of
+# Three on two cores, as most of these wait at times: for the end of a timeout, a death, a start. In the order of
 # conftest.py, and not by the number of tests in a file.
-WAITING := -n 4 --dist loadfile --no-loadscope-reorder
+WAITING := -n 3 --dist loadfile --no-loadscope-reorder
 # These compare times, and have the machine to themselves.
 TIMED := $(wildcard notebooks/0[456]-*.ipynb) tests/notebooks/test_papermill.py
 # This one needs a Slurm: tests/hosts runs it.

@@ -37,6 +37,8 @@ SUMS = ("all_reduce", "reduce")
 """Where sizes differ, some ranks come through these and others wait; in other collectives gloo aborts one."""
 ROOTED = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 """Collectives with one rank that gives or takes, and its parameter: who names another may come through."""
+_STUCK = re.compile(r"^(?:\[[^\]]*\]:)? *ppwork\.errors\.StuckError: (.+)$", re.MULTILINE)
+"""What a rank of ours wrote when its watchdog ended it."""
 _ROOTS = "`ppwork trace PROGRAM` shows each rank's; DETAIL does not compare it"
 _UNREACHED = re.compile(
     r"The client socket has (?:failed to connect to any network address of|timed out after \d+ms while "
@@ -152,7 +154,10 @@ def outside_calls(evidence: JobEvidence) -> Finding | None:
     doing = f"{evidence.doing()}." if calls else "nobody was."
     what = f"{capital(outside)} {were(outside)} not in any call of torch.distributed; {doing}"
     check_first = "why it stays at the line above, or took the branch that leads there"
-    ranks = outside if calls else ()
+    stuck = {rank: said[1] for rank in outside if (said := _STUCK.search(evidence.job.ranks[rank].text))}
+    if stuck and not calls:  # its watchdog said so, and torchrun ended the others before they could write
+        what = f"{what} {' '.join(f'Rank {rank} said: {words}' for rank, words in stuck.items())}"
+    ranks = outside if calls else tuple(stuck)
     return Finding(ranks, "NeverCame", what, check_first, evidence.place[outside[0]], weight=PLACES)
 
 

@@ -344,6 +344,24 @@ def test_an_if_of_the_helper_that_makes_the_sum_is_named_with_its_file(tmp_path)
     assert found.seen[0].startswith("either only ranks 1 and 2 made it, or sizes differ")
 
 
+def test_a_rank_whose_watchdog_spoke_is_named_though_torchrun_ended_the_others_before_they_did(tmp_path):
+    stuck = (
+        "Thread 0x00007f3970212b80 (most recent call first):\n"
+        '  File "/srv/me/loop.py", line 73 in end_in_c\n  File "/srv/me/loop.py", line 95 in serve\n'
+        "rank 1 failed at /srv/me/loop.py:73\n"
+        "ppwork.errors.StuckError: The loop did not answer the chunk within 8 s.\n"
+        "  where: rank=1 role=leader\n"
+    )
+    lost = "[rank2]: ppwork.errors.PeerLostError: The connection broke: Connection closed by peer.\n"
+    for rank, text in enumerate(("", stuck, f"[rank2]: Traceback (most recent call last):\n{lost}")):
+        log = tmp_path / "run_x1" / "attempt_0" / str(rank) / "stderr.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(text)
+    found = diagnose_job(read_job(tmp_path))
+    assert (found.cause.rank, found.cause.source) == (1, "/srv/me/loop.py:73")
+    assert found.sentence.endswith("Rank 1 said: The loop did not answer the chunk within 8 s.")
+
+
 def test_a_rank_alone_in_a_sum_that_the_others_are_behind_is_not_blamed_either(tmp_path):
     """It may have made one more, or one with more numbers in it."""
     folder = log_dir("miscount", tmp_path)
