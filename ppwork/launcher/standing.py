@@ -242,7 +242,8 @@ def _stacks(json: bytes) -> tuple[Stack, ...]:
 
 def _stack(thread: _Thread) -> Stack:
     """Return a thread's stack; if it is in a plane, it ends there, because how that waits is our business."""
-    calls, number = thread.frames[::-1], _call_of_plane(thread.frames[::-1])
+    calls = thread.frames[::-1]
+    number = _call_of_plane(calls)
     frames = tuple(
         Frame(each.filename, each.line, each.name.rpartition(".")[2], _text(each))
         for each in calls[: None if number is None else number + 1]
@@ -267,18 +268,11 @@ def _with_peers(stacks: Stacks) -> Stacks:
     senders = [rank for rank, stack in main.items() if stack.plane.startswith("Stage0Plane.")]
     takers = [rank for rank, stack in main.items() if stack.plane.partition(".")[0] in MESH]
     is_one = not set(senders) - {STAGE0_RANK} and STAGE0_RANK not in takers
-    peers = dict.fromkeys([*senders, *takers], LEADER_RANK)
-    peers |= {LEADER_RANK: STAGE0_RANK} if LEADER_RANK in takers else {}
-    return {
-        rank: of_rank
-        if rank not in main
-        else (
-            *of_rank[:-1],
-            replace(
-                main[rank],
-                plane=main[rank].plane.rpartition(".")[2],
-                peer=peers.get(rank) if is_one else None,
-            ),
-        )
-        for rank, of_rank in stacks.items()
-    }
+    known = dict(stacks)
+    for rank, stack in main.items():
+        peer = None
+        if is_one and rank in (*senders, *takers):
+            peer = STAGE0_RANK if rank == LEADER_RANK else LEADER_RANK
+        called = replace(stack, plane=stack.plane.rpartition(".")[2], peer=peer)
+        known[rank] = (*stacks[rank][:-1], called)
+    return known
