@@ -9,7 +9,7 @@ from ppwork.diagnosis.causes import Cause, cause_of, start_cut_off
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import listed, named_ranks, ranks_by_value
-from ppwork.records.calls import ANY, RECV, WAITS, Call, RankCalls
+from ppwork.records.calls import ANY, AWAIT, RECV, WAITS, Call, RankCalls
 from ppwork.timeline.meetings import (
     BACKWARD,
     MAKES_GROUPS,
@@ -106,6 +106,8 @@ class ProgramWaits:
         if self.waits and not self.circle:  # nobody waits for another rank
             return "what each does there: long work, a loop, or, on a busy machine, still its start"
         kinds = {self.kinds.get(rank, "") for rank in self.circle}
+        if AWAIT in kinds:
+            return "does rank 0 await no more results than it sends, and does the mesh answer each chunk?"
         if kinds == {RECV}:
             return "which message was never sent, and by whom: all of these wait to receive"
         if "" in kinds and kinds != {""}:
@@ -187,9 +189,9 @@ def _when_the_first_gave_up(met: Meetings) -> Meetings:
 
 def stood_in(of_rank: RankCalls) -> Call | None:
     """Return the call that a rank did not come out of, or its last one if that ended with an exception."""
-    if of_rank.stands_in is not None or not of_rank.calls:
+    if of_rank.stands_in is not None or not of_rank.programs:
         return of_rank.stands_in
-    last = of_rank.calls[-1]
+    last = of_rank.programs[-1]
     return last if last.error and not last.error.startswith(REFUSED) else None
 
 
@@ -197,7 +199,8 @@ def _wait(met: Meetings, rank: int, of_rank: RankCalls) -> Wait:
     call = stood_in(of_rank)
     if call is not None:
         return Wait(rank, _said(of_rank, call, _number(met, of_rank, call)), _waits_for(met, of_rank, call))
-    after = f"after {_said(of_rank, of_rank.calls[-1])}" if of_rank.calls else "before its first call"
+    last = of_rank.programs[-1] if of_rank.programs else None
+    after = "before its first call" if last is None else f"after {_said(of_rank, last)}"
     if of_rank.left is None:
         return Wait(rank, f"{OWN_CODE}, {after}", ())
     how = f"ended with {of_rank.left.error}" if of_rank.left.error else "came to its end"
@@ -253,6 +256,8 @@ def _collectives(met: Meetings, *, all_left: bool) -> Iterator[str]:
     told: set[tuple[str, tuple[int, ...]]] = set()
     for meeting in met.meetings:
         key = meeting.group, meeting.members
+        if meeting.group in met.of_planes:
+            continue
         if all_left and any(end.call.name == BACKWARD for end in meeting.ends.values()):
             told |= {key} if len({end.call.name for end in meeting.ends.values()}) > 1 else set()
         elif key not in told and (different := _left_out(met, meeting) or _different(meeting)):
@@ -316,8 +321,9 @@ def _must_agree(end: Endpoint) -> tuple[object, ...]:
 
 def _messages(met: Meetings, circle: Sequence[int]) -> Iterator[str]:
     """Say which messages did not meet, or not as they should: those of ranks in a circle would meet later."""
-    alone = [message for message in met.messages if message.sent is None or message.received is None]
-    both = [(m.sent, m.received) for m in met.messages if m.sent is not None and m.received is not None]
+    programs = [message for message in met.messages if message.group not in met.of_planes]
+    alone = [message for message in programs if message.sent is None or message.received is None]
+    both = [(m.sent, m.received) for m in programs if m.sent is not None and m.received is not None]
     unlike = [(s, r) for s, r in both if (s.part.dtype, s.part.size) != (r.part.dtype, r.part.size)]
     for sent, received in unlike[:1]:
         more = _more(unlike, "that did not fit")
@@ -349,6 +355,8 @@ def _lost_handle(met: Meetings) -> Iterator[str]:
     given_up = {id(loan.call) for loan in met.loans if loan.dropped_ns is not None}
     for message in met.messages:
         sent, received = message.sent, message.received
+        if message.group in met.of_planes:
+            continue
         if sent is None or received is None or sent.blocking is not None or not _stands(received):
             continue
         if id(sent.call) in given_up and (some := _some_dropped(met, sent.call, given_up)):

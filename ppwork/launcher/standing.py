@@ -28,7 +28,8 @@ from ppwork.diagnosis.runs import diagnose
 from ppwork.diagnosis.stacks import Frame, Stack, half_of
 from ppwork.errors import PlanError, UnavailableError, listed, named_ranks
 from ppwork.launcher.processes import environment_of
-from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
+from ppwork.protocol.topology import STAGE0_RANK
+from ppwork.records.calls import awaited_by
 from ppwork.records.failure import is_users
 
 LOOK_S, APART_S = 10.0, 1.0
@@ -272,7 +273,7 @@ def _with_peers(stacks: Stacks) -> Stacks:
     for rank, stack in main.items():
         peer = None
         if is_one and rank in (*senders, *takers):
-            peer = STAGE0_RANK if rank == LEADER_RANK else LEADER_RANK
+            peer = awaited_by(rank)
         called = replace(stack, plane=stack.plane.rpartition(".")[2], peer=peer)
         known[rank] = (*stacks[rank][:-1], called)
     return known

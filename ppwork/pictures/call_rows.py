@@ -32,7 +32,7 @@ from ppwork.pictures.call_words import handle, lengths_of, words_of_calls
 from ppwork.pictures.call_work import NamedTime, Said, bracket, in_the_grey, mark
 from ppwork.pictures.lent_row import SMALL, WORD, lent_as, lent_row, word_ms
 from ppwork.pictures.shown_time import END, ShownTime
-from ppwork.records.calls import Call
+from ppwork.records.calls import LANE, Call
 from ppwork.timeline.meetings import BufferLoan, Meetings, Message
 
 if TYPE_CHECKING:
@@ -516,4 +516,5 @@ def _thread(thread: str) -> str:
     name = thread.rpartition(" ")[0] or "main"
     if name.endswith(")"):  # its target
         return name.rpartition("(")[2][:-1][:NAME]
+    name = name.removeprefix(LANE)  # the group's name is left
     return "helper" if name.startswith(("Thread-", "ThreadPoolExecutor-")) else name[:NAME]

@@ -21,11 +21,16 @@ from pathlib import Path
 import msgspec
 
 from ppwork.errors import UnreadableError
+from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.hosts import HostsRecord
 
 HEAD_BYTES, TAIL_BYTES = 6 << 20, 2 << 20
 """Some 15,000 calls at the beginning, and at least 5,000 at the end."""
+LANE = "lane-"
+"""Prefix of the names of the threads that carry a plane's messages (``runtime.lanes``)."""
 SEND, RECV = "send", "recv"
+AWAIT = "await"
+"""Kind of the part of a call of a plane: its rank waits for another, and itself sends and takes nothing."""
 ANY = -1
 """The peer of a receive from any rank, and the root of a collective that has none."""
 MOST_RANKS = 1 << 16
@@ -45,7 +50,7 @@ class CallPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message of a call, or this rank's share of a collective.
 
     Attributes:
-        kind: ``SEND``, ``RECV``, or empty for a collective.
+        kind: ``SEND``, ``RECV``, ``AWAIT``, or empty for a collective.
         peer: The other rank, or the root; global.
         dtype: Such as ``float32``; empty if it is not a tensor, such as an object.
         shape: Shape of the tensor, or of the first tensor of a list.
@@ -297,6 +302,16 @@ class Call:
         return self.begun.at_ns
 
     @property
+    def awaits(self) -> bool:
+        """Whether it is a call of a plane of ours."""
+        return any(part.kind == AWAIT for part in self.begun.parts)
+
+    @property
+    def on_lane(self) -> bool:
+        """Whether a lane of a plane made it: lanes receive ahead, so such a call holds nobody up."""
+        return self.begun.thread.startswith(LANE)
+
+    @property
     def line(self) -> str:
         """File name without its folder, and line."""
         return self.begun.site.rpartition("/")[2]
@@ -305,7 +320,9 @@ class Call:
     def text(self) -> str:
         """The call and its message, such as ``send float32[4] to 1``."""
         parts = self.begun.parts
-        if len(parts) == 1:
+        if self.awaits and len(parts) > 1:
+            about = f"with {', '.join(str(part.peer) for part in parts)}"
+        elif len(parts) == 1:
             about = said_of(parts[0]).removeprefix(parts[0].kind).strip()
         else:
             about = ", ".join(map(said_of, parts[:3])) + (f", and {len(parts) - 3} more" if parts[3:] else "")
@@ -318,7 +335,7 @@ def said_of(part: CallPart) -> str:
     >>> said_of(CallPart("send", 1, 3, "float32", (4,)))
     'send float32[4] to 1 tag 3'
     """
-    way = {SEND: "to", RECV: "from", "": "root"}.get(part.kind, "with")
+    way = {SEND: "to", RECV: "from", AWAIT: "from", "": "root"}.get(part.kind, "with")
     whom = f"{way} {part.peer}" if part.peer != ANY else "from any" * (part.kind == RECV)
     return " ".join(filter(None, (part.kind, part.text, whom, f"tag {part.tag}" if part.tag else "")))
 
@@ -358,10 +375,26 @@ class RankCalls:
             return f"{WAIT} for {origin.text}"
         return f"{WAIT} for {said_of(origin.begun.parts[call.begun.part])}"
 
+    @cached_property
+    def programs(self) -> tuple[Call, ...]:
+        """The calls without those that lanes of a plane made."""
+        return tuple(call for call in self.calls if not call.on_lane)
+
     @property
     def stands_in(self) -> Call | None:
-        """The call that this rank has not left."""
-        return next((call for call in reversed(self.calls) if call.end_ns is None), None)
+        """The call that this rank's program has not left; the plane's rather than one inside it."""
+        open_calls = [call for call in reversed(self.programs) if call.end_ns is None]
+        of_plane = (call for call in open_calls if call.awaits and len(call.begun.parts) == 1)
+        return next(of_plane, next(iter(open_calls), None))
+
+
+def awaited_by(rank: int) -> int:
+    """Return the rank of a pipeline for which a rank waits in a call of its plane.
+
+    >>> [awaited_by(rank) for rank in range(4)]
+    [1, 0, 1, 1]
+    """
+    return STAGE0_RANK if rank == LEADER_RANK else LEADER_RANK
 
 
 def read_calls(folder: Path | str) -> dict[int, RankCalls]:

@@ -176,6 +176,12 @@ class Meetings:
         return {id(loan.call) for loan in self.loans} - waited
 
     @cached_property
+    def of_planes(self) -> set[str]:
+        """Names of the groups on which lanes of a plane call: what meets there is not the program's."""
+        every = (call for of_rank in self.ranks.values() for call in of_rank.calls)
+        return {call.begun.group for call in every if call.on_lane and call.begun.group}
+
+    @cached_property
     def stalls(self) -> list[Stall]:
         """All stalls of the work, the longest first; waits while ranks start are left out."""
         stalls = [stall for message in self.messages for stall in _of_message(message)]
@@ -245,7 +251,7 @@ class Meetings:
 def _that_count(of_rank: RankCalls) -> list[Call]:
     gap = next(n for n in itertools.count() if n not in of_rank.by_number)
     kept = (call for call in of_rank.calls if call.begun.number < gap)
-    return [call for call in kept if not call.error.startswith(REFUSED)]
+    return [call for call in kept if not call.awaits and not call.error.startswith(REFUSED)]
 
 
 def _loans(of_rank: RankCalls) -> Iterator[BufferLoan]:

@@ -28,6 +28,7 @@ from typing import Any
 from ppwork.records.calls import (
     ABORT,
     ANY,
+    AWAIT,
     LOCAL,
     WAIT,
     WAIT_TENSOR,
@@ -40,6 +41,7 @@ from ppwork.records.calls import (
     Head,
     OnDevice,
     ProgramEnded,
+    awaited_by,
 )
 from ppwork.records.clocks import Clock
 from ppwork.records.failure import is_users
@@ -76,9 +78,10 @@ STARTED = "_ppwork_started_at"
 
 
 class _Inside(threading.local):
-    """Whether this thread is in a call that is being recorded."""
+    """Whether this thread is in a call of torch, or of a plane, that is being recorded."""
 
     call = False
+    plane = False
 
 
 class CallRecorder:
@@ -174,6 +177,9 @@ class CallRecorder:
             "torch.distributed": self._replace_public,
             "torch.distributed._functional_collectives": self._replace_functional,
             "torch.nn.parallel.distributed": self._replace_ddp,
+            "ppwork.runtime.groups": self._replace_join,
+            "ppwork.runtime.stage0": self._replace_stage0,
+            "ppwork.runtime.mesh": self._replace_mesh,
         }
         begin, exit_now, bootstrap = threading.Thread.start, os._exit, BaseProcess._bootstrap  # type: ignore[attr-defined]
 
@@ -241,6 +247,51 @@ class CallRecorder:
         ddp.__init__ = self._wrapped(ddp.__init__, "DistributedDataParallel")
         ddp.forward = _compiled_as(functools.wraps(forward)(forward_noted), forward)
         torch.autograd.backward = _compiled_as(functools.wraps(backward)(backward_recorded), backward)
+
+    def _replace_join(self, module: ModuleType) -> None:
+        join = module.join
+
+        @functools.wraps(join)
+        def recorded(plan: Any, membership: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            others = [rank for rank in membership.ranks if rank != membership.job_rank]
+            with self._ending(self._begin("join", "", tuple(CallPart(AWAIT, rank) for rank in others))):
+                return join(plan, membership, *args, **kwargs)
+
+        for other in [m for name, m in list(sys.modules.items()) if name.startswith("ppwork.")]:
+            for name in [name for name, value in vars(other).items() if value is join]:
+                setattr(other, name, recorded)  # a rank that is forked has imported them before
+
+    def _replace_stage0(self, module: ModuleType) -> None:
+        self._replace_waits(module.Stage0Plane, ("receive_result", "await_result", "shutdown"))
+
+    def _replace_mesh(self, module: ModuleType) -> None:
+        self._replace_waits(module.MeshPlane, ("receive", "acknowledge"))
+        self._replace_waits(module.LeaderPlane, ("receive", "acknowledge", "send_result"))
+
+    def _replace_waits(self, plane: type, names: Sequence[str]) -> None:
+        """Record the calls in which a plane waits for another rank: what lanes call tells nothing of it."""
+        for name in names:
+            setattr(plane, name, self._awaiting(getattr(plane, name), name))
+
+    def _awaiting(self, method: Callable[..., Any], name: str) -> Callable[..., Any]:
+        inside = self._inside
+
+        @functools.wraps(method)
+        def recorded(plane: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if inside.plane:
+                return method(plane, *args, **kwargs)
+            inside.plane = True
+            peer = awaited_by(plane.rank)
+            if plane.groups.membership is not None:
+                peer = plane.groups.membership.ranks[peer]
+            part = CallPart(AWAIT, peer)
+            try:
+                with self._ending(self._begin(f"plane.{name}", "", (part,))):
+                    return method(plane, *args, **kwargs)
+            finally:
+                inside.plane = False
+
+        return recorded
 
     def _replace(self, module: ModuleType, names: Sequence[str]) -> None:
         # Other versions of torch lack some of them.

@@ -136,6 +136,27 @@ def test_ranks_that_are_killed_at_their_limit_leave_the_call_they_stand_in(tmp_p
     assert "never came back" in str(pp.pictures.program(run).table)
 
 
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("mesh", ["rank 0 waits for rank 1: plane.receive_result from 1 at in_planes.py:19",
+                  "rank 1 waits for rank 2: all_reduce SUM int64[4] on tp_pg 2 at in_planes.py:24",
+                  "rank 2 waits for nobody: in code of its own, "
+                  "after plane.receive from 1 at in_planes.py:21"]),
+        ("join", ["rank 0 waits for ranks 1 and 2: join with 1, 2 at in_planes.py:15",
+                  "rank 1 waits for ranks 0 and 2: join with 0, 2 at in_planes.py:15",
+                  "rank 2 waits for nobody: in code of its own, before its first call"]),
+    ],
+)  # fmt: skip
+def test_a_wait_in_a_plane_is_a_wait_for_its_peer_and_what_lanes_receive_ahead_is_none(tmp_path, where, said):
+    run = pp.launch_script(
+        TRACED / "in_planes.py", nproc=3, arguments=(where,), out=tmp_path / "run", check=False
+    )
+    end = program_waits(Meetings(read_calls(run.run_dir)))
+    assert end.lines == said
+    assert end.rank == 2
+
+
 def test_a_line_of_import_records_under_a_torchrun_of_ones_own(tmp_path):
     program = tmp_path / "mine.py"
     body = (TRACED / "asynchronous.py").read_text()
