@@ -296,6 +296,31 @@ class RunEvidence:
         """Return the signal that ended a rank by its last stacks; 0: none, or it left no stacks."""
         return signal_of(last_stacks(self.home(rank), rank))
 
+    @cached_property
+    def terminated_first(self) -> int | None:
+        """The rank that got SIGTERM before any rank had failed: torchrun has no reason to send it then.
+
+        ``None`` if it is not known, as of several ranks, of another host, or of a copied folder: the time of
+        a rank's stacks is that of their file, and is good if the file of the first record is as old as that.
+        """
+        first = min(self.records, key=lambda record: record.at_ns, default=None)
+        if first is None or {*self.clocks.values()} - {Clock.of_this_host().name}:
+            return None
+        since_ns = time.time_ns() - time.monotonic_ns()
+        try:
+            age_ns = (
+                failure_file(self.home(first.rank), first.rank).stat().st_mtime_ns - since_ns - first.at_ns
+            )
+            before = [
+                rank
+                for rank in range(self.topology.world_size)
+                if self.signal_of(rank) == signal.SIGTERM
+                and stacks_file(self.home(rank), rank).stat().st_mtime_ns - since_ns < first.at_ns
+            ]
+        except OSError:  # somebody has removed one meanwhile
+            return None
+        return before[0] if len(before) == 1 and abs(age_ns) < QUIET_NS else None
+
     def dead_threads(self, rank: int) -> list[DeadThread]:
         """Return the threads of a rank that died, by what it wrote down."""
         return dead_threads(self.home(rank), rank)

@@ -559,7 +559,10 @@ def _inferred_cause(
     check = f"the end of its log: what ends a process without an exception{at and f' in {at}'}?"
     check += " os._exit(0), C++" if evidence.end_of(rank) == ENDED_WELL else " os._exit, C++, a kill"
     if evidence.code_of(rank) == -signal.SIGTERM and not evidence.ended_by_torchrun(rank):
-        why = "torchrun sends it when another rank fails, and nothing else failed here"
+        nothing = (
+            "no rank had failed by then" if rank == evidence.terminated_first else "nothing else failed here"
+        )
+        why = f"torchrun sends it when another rank fails, and {nothing}"
         what = f"Rank {rank} got SIGTERM and left no record; {why}; {said}"
         check = "who sent it? a batch system, an out-of-memory daemon, a `kill` by hand"
     elif not evidence.log_of(rank):
@@ -588,6 +591,8 @@ def _pointed_at(
         for rank in range(evidence.topology.world_size)
         if rank not in written and rank not in evidence.absent
     ]
+    if (terminated := evidence.terminated_first) in silent:
+        return terminated
     # torchrun ends the others by SIGTERM when a rank has gone, some before they have said anything.
     left = [rank for rank in silent if evidence.signal_of(rank) != signal.SIGTERM] or silent
     awaited = [rank for rank in roots(waits) if rank in left]

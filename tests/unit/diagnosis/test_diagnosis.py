@@ -1368,6 +1368,32 @@ def test_a_rank_that_torchrun_ended_before_it_spoke_does_not_hide_the_one_that_w
     assert "rank 0 got SIGTERM" in found.text
 
 
+def test_of_two_ranks_with_a_sigterm_the_one_that_got_it_before_any_failure_is_named_unless_a_copy_hides_it(
+    run, monkeypatch
+):
+    """torchrun had ended rank 0 before that one could write."""
+    for rank in range(3):
+        Pulse(run, rank).beat(PulseState.BUSY, "generate", {"chunk_index": 3})
+    monkeypatch.setattr(PulseView, "process", lambda self: None)
+    left = 'Thread 0x1 (most recent call first):\n  File "/me/my_loop.py", line 7 in f\n'
+    failed_ns, since_ns = time.monotonic_ns(), time.time_ns() - time.monotonic_ns()
+    write_record(run, symptom(1, error_type="PeerLostError", at_ns=failed_ns))
+    for rank, late_ns in ((0, 100_000_000), (2, -30_000_000)):
+        stacks_file(run, rank).write_text(left)
+        os.utime(stacks_file(run, rank), ns=(0, since_ns + failed_ns + late_ns))
+    found = diagnose(run)
+    assert (found.cause.rank, found.cause.source) == (2, "/me/my_loop.py:7")
+    assert (
+        "Rank 2 got SIGTERM and left no record; torchrun sends it when another rank fails, and no rank"
+        in (found.sentence)
+    )
+    assert found.check_first.startswith("who sent it?")
+    assert "rank 0 got SIGTERM" in found.text
+    copied_ns = since_ns + failed_ns + 60_000_000_000
+    os.utime(failure_file(run, 1), ns=(0, copied_ns))
+    assert diagnose(run).cause.rank == 1
+
+
 def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeypatch):
     """A job of somebody else's torchrun, which has no log of ours."""
     for rank in range(3):
