@@ -13,7 +13,7 @@ from ppwork.cli.output import err, out, write_json, write_text
 from ppwork.diagnosis.runs import diagnose
 from ppwork.errors import PlanError, UnavailableError
 from ppwork.launcher.job import JOB_FILE, Job, find, own_jobs
-from ppwork.launcher.registry import RunEntry, own_runs, stop
+from ppwork.launcher.registry import RunEntry, own_runs, runs_of_own_torchruns, stop
 from ppwork.launcher.standing import diagnose_any
 from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
@@ -28,7 +28,7 @@ def list_runs(
 ) -> None:
     """List the runs that are going on this machine, and those that you have in Slurm's queue.
 
-    Of each: folder, age, what each rank does, who launched it.
+    Of each: folder, age, what each rank does, who launched it. Also those of your own torchrun.
     """
     jobs: list[Job] = []
     try:
@@ -36,7 +36,9 @@ def list_runs(
     except UnavailableError as error:  # the runs of this machine are known all the same
         write_text(error.what, to=err)
     submitted = {str(job.run_dir) for job in jobs}  # of which this may be the first node
-    runs = [_facts(run) for run in _whole_runs() if run.run_dir not in submitted]
+    ours = [run for run in _whole_runs() if run.run_dir not in submitted]
+    others = runs_of_own_torchruns([*submitted, *(run.run_dir for run in ours)])
+    runs = list(map(_facts, [*ours, *others]))
     runs += map(_facts_of_job, jobs)
     if as_json:
         write_json(runs)
@@ -48,7 +50,7 @@ def list_runs(
     for run in runs:
         ranks = run.get("waits") or ", ".join(map(_in_words, run["ranks"]))
         age = f"{run['age_s']:.0f} s" if "age_s" in run else ""
-        launcher = f"job {run['job']}, {run['state']}" if "job" in run else str(run["launcher"])
+        launcher = f"job {run['job']}, {run['state']}" if "job" in run else str(run["launcher"] or "your own")
         rows.append([run["run_dir"], age, ranks, launcher, str(run.get("torchrun", ""))])
     out.print(Table(["run", "age", "ranks", "launcher", "torchrun"], rows))
 
@@ -71,7 +73,14 @@ def stop_runs(
         return
     runs = [run for run in _whole_runs() if every or Path(run.run_dir).resolve() == folder]
     if run_dir is not None and not runs:
-        raise PlanError(f"No run of yours is going in {run_dir}.", check_first="`ppwork ps` lists them")
+        own = [run for run in runs_of_own_torchruns([]) if Path(run.run_dir) == folder]
+        check = f"end its torchrun, process {own[0].agent.pid}" if own else "`ppwork ps` lists them"
+        what = (
+            f"The run in {run_dir} is of your own torchrun."
+            if own
+            else f"No run of yours is going in {run_dir}."
+        )
+        raise PlanError(what, check_first=check)
     for run in runs:
         killed = stop(run)
         write_text(f"{'killed' if killed else 'stopped'} {run.run_dir}")
@@ -89,7 +98,7 @@ def _facts(run: RunEntry) -> dict[str, Any]:
     return {
         "run_dir": run.run_dir,
         "age_s": round(time.time() - run.at, 1),
-        "launcher": run.launcher.pid,
+        "launcher": None if run.own_torchrun else run.launcher.pid,
         "torchrun": run.agent.pid,
         "ranks": _ranks(Path(run.run_dir)),
         **({"waits": run.waits} if run.waits else {}),

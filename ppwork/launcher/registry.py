@@ -13,19 +13,20 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import psutil
 
 from ppwork.errors import UnavailableError
-from ppwork.launcher.processes import end
+from ppwork.launcher.processes import end, environment_of
 from ppwork.launcher.torchrun_watch import ranks_of
 from ppwork.plan import Plan
 from ppwork.process import STOPPED
 from ppwork.records.files import read_json, write_whole
 from ppwork.records.identity import Identity
+from ppwork.records.pulse import PULSE
 from ppwork.records.run import LaunchEnd
 
 STOP_POLITE_S = 4.0
@@ -50,6 +51,11 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     """``time.time`` of the start."""
     waits: str = ""
     """What it does before its ranks start, such as "waits in the queue"; empty once they were started."""
+
+    @property
+    def own_torchrun(self) -> bool:
+        """Whether the user's own torchrun started it: it is on no list."""
+        return self.launcher == self.agent
 
 
 def registry() -> Path:
@@ -167,6 +173,28 @@ def own_runs() -> list[RunEntry]:
         else:
             going.append(run)
     return sorted(going, key=lambda run: run.at)
+
+
+def runs_of_own_torchruns(listed: Sequence[str]) -> list[RunEntry]:
+    """Return the runs that ranks of the user's own torchruns keep a pulse of on this machine, oldest first.
+
+    Args:
+        listed: Folders of runs that are known; what lies in them is left out.
+    """
+    parents: dict[Path, psutil.Process] = {}
+    for process in psutil.process_iter():
+        if "RANK" not in environment_of(process):
+            continue
+        with contextlib.suppress(psutil.Error, OSError, AttributeError):  # it is gone; or this is no Linux
+            mapped = [Path(mapping.path) for mapping in process.memory_maps()]
+            parents |= {path.parent: process.parent() for path in mapped if PULSE.fullmatch(path.name)}
+    runs = []
+    for folder, parent in parents.items():
+        if not any(folder.is_relative_to(Path(known).resolve()) for known in listed):
+            with contextlib.suppress(psutil.Error, OSError):
+                agent, at = Identity.of(parent.pid), (folder / Plan.FILE_NAME).stat().st_mtime
+                runs.append(RunEntry(run_dir=str(folder), launcher=agent, agent=agent, at=at))
+    return sorted(runs, key=lambda run: run.at)
 
 
 def stop(run: RunEntry) -> bool:

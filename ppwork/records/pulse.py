@@ -34,6 +34,8 @@ _SIZE = _BEAT + _STEP.size
 _NONE = -1
 """An id that is not known, and the exit code of a rank that has not left."""
 _OWN_CALL = re.compile(r"\w+ \(.+:\d+\)")
+PULSE = re.compile(r"pulse-rank\d+")
+"""Name of the file of a rank."""
 LONG_PAUSE_S = 1.0
 """Least seconds of a pause of the source that are shown: shorter ones are a live source's rhythm."""
 _IDS = ("call_id", "chunk_index", "cache_epoch")

@@ -21,6 +21,7 @@ from ppwork.cli.runs import stop_runs
 from ppwork.errors import PlanError, UnavailableError
 from ppwork.launcher import registry
 from ppwork.launcher.registry import OWNER, SCRATCH, own_runs, registered, scratch_folder, stop
+from ppwork.plan import Plan
 from ppwork.records import identity
 from ppwork.records.identity import Identity
 
@@ -172,12 +173,40 @@ def test_a_run_over_several_nodes_of_this_machine_is_listed_and_stopped_once(own
     try:
         with registered(tmp_path, agent.pid), registered(tmp_path, node.pid):
             listed = CliRunner().invoke(app, ["ps", "--json"])
-            assert [run["torchrun"] for run in json.loads(listed.output)] == [agent.pid]
+            here = [run for run in json.loads(listed.output) if run["run_dir"] == str(tmp_path)]
+            assert [run["torchrun"] for run in here] == [agent.pid]
             stop_runs(tmp_path)
             assert (agent.poll(), node.poll()) == (-15, None)
     finally:
         node.kill()
         node.wait()
+
+
+def test_a_run_of_ones_own_torchrun_is_listed_by_the_pulse_that_its_ranks_keep_and_is_not_stopped(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / Plan.FILE_NAME).write_bytes(Plan(mesh_size=1).to_json())
+    beats = "import sys, time; from ppwork.records.pulse import *; p = Pulse(sys.argv[1], 1); "
+    beats += "p.beat(PulseState.BUSY, 'generate', {}, 0); print('beats', flush=True); time.sleep(60)"
+    rank = subprocess.Popen(
+        [sys.executable, "-c", beats, folder], env={**os.environ, "RANK": "1"}, stdout=subprocess.PIPE
+    )
+    try:
+        assert rank.stdout.readline() == b"beats\n"
+        found = json.loads(CliRunner().invoke(app, ["ps", "--json"]).output)
+        (run,) = [run for run in found if run["run_dir"] == str(folder)]
+        assert (run["launcher"], run["torchrun"]) == (None, os.getpid())
+        assert [(each["rank"], each["state"]) for each in run["ranks"]] == [(0, "starting"), (1, "busy")]
+        assert "your own" in CliRunner().invoke(app, ["ps"]).output
+        with pytest.raises(PlanError, match="is of your own torchrun") as refused:
+            stop_runs(folder)
+        assert refused.value.check_first == f"end its torchrun, process {os.getpid()}"
+        assert rank.poll() is None
+        with registered(tmp_path, os.getpid()):  # a run over hosts has their folders in its own
+            assert str(folder) not in CliRunner().invoke(app, ["ps", "--json"]).output
+    finally:
+        rank.kill()
+        rank.communicate()
 
 
 @pytest.mark.parametrize("spelled", ["../there/run", "../link"])
