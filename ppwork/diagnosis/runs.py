@@ -759,6 +759,12 @@ def _without_a_word(evidence: RunEvidence) -> Diagnosis:
         what = f"{named_ranks(others).capitalize()} left without a record and without stacks, as after "
         what += f"SIGKILL or os._exit; {named_ranks(terminated)} got SIGTERM, which torchrun sends when a "
         what += "rank is gone."
+    elif not missing and not any(map(evidence.signal_of, evidence.pulses)):
+        what = (
+            "The ranks are gone, all without a record and without stacks: as when their torchrun is killed "
+        )
+        what += "(SIGKILL), because they end with it."
+        check = "who killed torchrun? the kernel's log, if memory was short; a batch system; its own console"
     else:
         what = f"The ranks are gone; {named_ranks(others)} left without a record: "
         what += "killed, ended by torchrun, or aborted by the backend."

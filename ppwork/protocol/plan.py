@@ -269,4 +269,4 @@ def refuse(field: str, value: object, need: str, check_first: str = "") -> NoRet
         PlanError: Always; by default, where the field is set is to be checked first.
     """
     check = check_first or f"`{field}` of the plan; for `ppwork run` {option_of(field)}"
-    raise PlanError(f"The plan's {field} was {value!r}; it must be {need}.", check_first=check)
+    raise PlanError(f"The plan's {field} was {value!r}; it must be {need}.", check_first=check) from None

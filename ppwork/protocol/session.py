@@ -101,15 +101,18 @@ class Session:
             problem = f"`{_CALLS[envelope.action]}` was called {_SINCE.get(self.state, 'too early')}."
             check_first = _WHY_NOT.get(self.state, "the order of calls on this rank")
             if self.state is State.BUSY:  # only SHUTDOWN is illegal there
-                chunks = [each.ids.chunk_index for each in self.in_flight]
-                verb = "is" if len(chunks) == 1 else "are"
-                problem = f"The stream cannot end: {named_chunks(chunks)} {verb} in flight."
+                problem = f"The stream cannot end: {self._on_their_way()}."
         elif envelope.action is PPAction.INFER and len(self.in_flight) >= self.depth:
-            problem = f"{len(self.in_flight)} chunks were in flight; the plan's depth is {self.depth}."
+            at = f"{self._on_their_way()}, and the plan's depth is {self.depth}"
+            problem = f"Chunk {envelope.ids.chunk_index} was not sent: {at}."
             check_first = "a `receive_result` before this `send`, or a larger in_flight_depth"
         if problem is not None:
             where = self._where(**envelope.ids.where())
             raise LocalProtocolError(problem, where=where, check_first=check_first)
+
+    def _on_their_way(self) -> str:
+        chunks = [each.ids.chunk_index for each in self.in_flight]
+        return f"{named_chunks(chunks)} {'is' if len(chunks) == 1 else 'are'} in flight"
 
     def sent(self, envelope: PPEnvelope, *, flush: bool = False) -> None:
         """Record that an envelope passed commitment point 1.

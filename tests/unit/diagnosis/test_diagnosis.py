@@ -1402,8 +1402,8 @@ def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeyp
     monkeypatch.setattr(PulseView, "process", lambda self: None)
     found = diagnose(run)
     assert found.cause.error_type == "RanksGone"
-    assert "The ranks are gone; ranks 0, 1 and 2 left without a record" in found.sentence
-    assert "--log-dir" in found.check_first
+    assert "all without a record and without stacks: as when their torchrun is killed" in found.sentence
+    assert "who killed torchrun?" in found.check_first
     left = 'Thread 0x1 (most recent call first):\n  File "/me/my_loop.py", line 7 in serve\n'
     stacks_file(run, 0).write_bytes(b"")
     for rank in (1, 2):
