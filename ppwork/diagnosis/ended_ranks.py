@@ -22,6 +22,7 @@ from ppwork.diagnosis.job_evidence import (
     sentence,
     were,
 )
+from ppwork.diagnosis.recorded_calls import FROM_PLACES
 from ppwork.diagnosis.report import ENDED_BY_AGENT, death, signal_name
 from ppwork.diagnosis.stacks import Stack
 from ppwork.errors import listed, named_ranks, ranks_by_value
@@ -32,6 +33,9 @@ _ONE_GPU = re.compile(r"Duplicate GPU detected : rank (\d+) and rank (\d+)")
 _SOCKET = re.compile(r"The (?:client|server) socket has .{0,200}")
 _NO_PROGRAM = re.compile(r"can't open file '[^'\n]{1,300}': \[Errno \d+\] [\w ]+")
 """Python's words about a program that is not there."""
+INTERRUPTED = (
+    "The job was interrupted (SIGINT, as by Ctrl-C); no rank had failed before. If it ran, nothing is wrong."
+)
 _LEFT_GROUP = "terminate called without an active exception"
 
 
@@ -217,6 +221,26 @@ def interrupted(evidence: JobEvidence) -> Finding | None:
     check_first = "who sent it, and to whom"
     unknown = (f"whether the whole job was interrupted (Ctrl-C): {IN_REPORT}",)
     return Finding((rank,), RANK_DIED, what, check_first, stack, unknown, weight=PLACES + 1)
+
+
+def as_interrupted(evidence: JobEvidence, finding: Finding | None) -> Finding | None:
+    """Return a finding that only tells where ranks were as one of a job that somebody interrupted.
+
+    It may have been well: then its ranks were in different calls, too, and nothing is wrong.
+    """
+    errors = [error.error for error in evidence.error.values()]
+    is_jobs = evidence.job.report.signal == signal.SIGINT or len(errors) > 1
+    if not is_jobs or {*errors} != {"KeyboardInterrupt"}:
+        return finding
+    if finding is None:
+        finding = Finding((), "Stopped", "", STACKS, weight=ENDED)
+    elif finding.error_type not in (*FROM_PLACES, "Stopped"):
+        return finding
+    then = f"{finding.what[:1].lower()}{finding.what[1:]}"
+    if finding.error_type in ("OnlySymptoms", "Stopped"):
+        then = sentence(evidence.doing() or "it is not known where its ranks were")
+    seen = tuple(line for line in finding.seen if "KeyboardInterrupt" not in line)
+    return replace(finding, what=f"{INTERRUPTED} If it stood still: {then}", seen=seen)
 
 
 def _nobodys_exception(evidence: JobEvidence, rank: int) -> Finding:

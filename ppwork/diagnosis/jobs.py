@@ -33,6 +33,7 @@ from ppwork.diagnosis.absent_ranks import (
 from ppwork.diagnosis.ended_ranks import (
     agent_failed,
     all_aborted,
+    as_interrupted,
     died,
     died_somewhere,
     ended,
@@ -101,7 +102,7 @@ def heaviest(evidence: JobEvidence) -> Finding | None:
     """Return the finding with the largest weight; of two, that of the rule that stands first."""
     found = [finding for rule in RULES if (finding := rule(evidence)) is not None]
     found = found or [finding for rule in LAST_RULES if (finding := rule(evidence)) is not None]
-    return max(found, key=lambda finding: finding.weight, default=None)
+    return as_interrupted(evidence, max(found, key=lambda finding: finding.weight, default=None))
 
 
 def _nothing_found(job: JobLogs) -> Diagnosis:

@@ -64,6 +64,7 @@ from ppwork.diagnosis.uneven_collectives import (
     MISMATCH,
     beside,
     ledger_difference,
+    on_the_carrier,
     stood_apart,
     uneven,
     widened,
@@ -188,6 +189,7 @@ def _diagnose_run(paths: Sequence[Path], exit_code: int | None) -> Diagnosis:
             or alone(evidence, waits)
             or before_the_first_chunk(evidence)
             or after_the_end(evidence)
+            or on_the_carrier(evidence)
             or stood_apart(evidence)
             or uneven(evidence)
             or _inferred_cause(evidence, statements, waits, cause, exit_code)

@@ -18,8 +18,10 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 
 from ppwork.plan import Plan
+from ppwork.records.calls import WAIT_TENSOR
 from ppwork.records.failure import is_users
 
+FUNCTIONAL = "/_functional_collectives.py"
 HEAD = "Traceback (most recent call last)"
 _FRAME = re.compile(r'^[> ] *File "(?P<file>.+?)", line (?P<line>\d{1,9})(?!\d)(?:,? in (?P<function>\S+))?')
 _SCOPE = r"(?:(?:[A-Za-z_]\w*|<locals>)\.)"
@@ -146,8 +148,11 @@ class Stack:
         inside = self.frames[self.frames.index(users) + 1 :] if users else ()
         for part in ("/torch/distributed/distributed_c10d.py", "/torch/distributed/"):
             for frame in inside:
-                if part in frame.file and not frame.file.endswith("c10d_logger.py"):
-                    return frame.function
+                if part not in frame.file or frame.file.endswith("c10d_logger.py"):
+                    continue
+                # An operation on the result of a functional collective waits for it.
+                is_wait = frame.file.endswith(FUNCTIONAL) and frame.function == "__torch_dispatch__"
+                return WAIT_TENSOR if is_wait else frame.function
         named = _CALL.search(users.text) if users and inside else None
         return named[1] if named else ""
 

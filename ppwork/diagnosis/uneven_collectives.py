@@ -142,6 +142,35 @@ def _own_wait(stack: Stack) -> str:
     return f"the wait for a handle ({Path(users.file).name}:{users.line})" if users and is_one else ""
 
 
+def on_the_carrier(evidence: RunEvidence) -> FailureRecord | None:
+    """Return what it means that a mesh rank's own collective went over the group that carries the envelopes.
+
+    Those are broadcast. A functional collective that is given ranks takes the first group that has them.
+    """
+    strays = {
+        rank: each
+        for rank, flight in sorted(evidence.flights.items())
+        for each in flight.collectives
+        if each.group.startswith("mesh_pg") and each.kind != "broadcast"
+    }
+    if not strays or len(strays) == evidence.topology.mesh_size:  # what all of them make there meets
+        return None
+    records = {record.rank: record for record in evidence.records}
+    stood = {rank: records[rank] for rank in strays if rank in records and _in_collective(records[rank])}
+    ranks = [
+        f"rank {rank} made {each.kind}"
+        + (f" at {Path(stood[rank].source).name}" if rank in stood and stood[rank].source else "")
+        for rank, each in strays.items()
+    ]
+    what = f"{listed(ranks)} on mesh_pg, the group that carries the envelopes, and not the mesh's own."
+    check = "which group does that line name? One that is given ranks takes the first group of these ranks: "
+    check += "give it `plane.groups['tp_pg']`, in a stage `context.tp.group`"
+    first = next(iter(stood.values()), None)
+    where = {} if first is None else {key: fact for key, fact in first.where.items() if key != "role"}
+    record = _record(f"{what[0].upper()}{what[1:]}", check, {**where, "group": "mesh_pg"})
+    return record if first is None else replace(record, source=first.source, traceback=first.traceback)
+
+
 def stood_apart(evidence: RunEvidence) -> FailureRecord | None:
     """Return what it means that mesh ranks waited in vain in one chunk, each in a collective of another kind.
 

@@ -1211,6 +1211,25 @@ def no_rank_is_blamed(found):
     return found.sentence
 
 
+def test_a_sum_of_ones_own_over_the_group_of_the_envelopes_is_named_with_its_line(run):
+    """A functional collective on one rank, which was given the mesh's ranks; nothing compares it."""
+    generated(run, {1: 3, 2: 3})
+    flown(run, 1, 12)
+    kinds = (("mesh_pg", 9, "broadcast"), ("mesh_pg", 10, "all_reduce"), ("tp_pg", 11, "all_reduce"))
+    flight = Flight(2, [Collective(group, number, kind, ended=True) for group, number, kind in kinds])
+    flight_file(run, 2).write_bytes(msgspec.json.encode(flight))
+    for rank, line in ((1, "model.py:29"), (2, "faults.py:22")):
+        write_record(run, in_sum(rank, 3, error_type="PeerTimeoutError", source=f"/me/{line}"))
+    found = diagnose(run, 1)
+    assert (found.cause.rank, found.cause.error_type) == (-1, "CollectiveMismatch")
+    assert found.sentence.startswith(
+        "Rank 2 made all_reduce at faults.py:22 on mesh_pg, the group that carries"
+    )
+    assert found.cause.where == {"rank": 2, "group": "mesh_pg", "call_id": 3, "chunk_index": 3}
+    assert "`plane.groups['tp_pg']`" in found.check_first
+    assert "waits for nobody" not in found.text
+
+
 def test_a_wait_behind_the_answer_to_a_chunk_is_no_collective_of_that_chunk(run):
     """In a loop of one's own: the default group right after `reply`; both numbers are of sums before."""
     generated(run, {1: 4, 2: 4})

@@ -9,6 +9,7 @@ from made_logs import GLOO_LOST, folder, report, said, traceback
 
 from ppwork.diagnosis import source_numbers
 from ppwork.diagnosis.call_texts import is_of_all_ranks
+from ppwork.diagnosis.ended_ranks import INTERRUPTED
 from ppwork.diagnosis.source_numbers import Numbers, peer_in_line, tag_in_line
 from ppwork.diagnosis.stacks import Frame
 
@@ -237,6 +238,21 @@ def test_a_rank_in_code_of_its_own_is_named_and_not_those_that_wait_for_each_oth
     found = said(job)
     assert found.cause.rank == 2, found.text
     assert found.lines[0].startswith("/t/a.py:38")
+
+
+def test_of_a_job_that_was_interrupted_it_is_said_first_that_nothing_may_be_wrong(tmp_path):
+    """Ranks of a healthy job are in different calls, too."""
+    key = "KeyboardInterrupt"
+    feeds = stood(0, 22, "dist.recv(x, 1)", "recv", key)
+    sums = [stood(rank, 8, "dist.all_reduce(x, group=mesh)", "all_reduce", key) for rank in (1, 2)]
+    apart = stood(2, 9, BROADCAST, "broadcast", key)
+    for name, ranks in (("well", (feeds, *sums)), ("apart", (feeds, sums[0], apart))):
+        found = said(folder(tmp_path / name, *ranks))
+        assert found.sentence.startswith(f"{INTERRUPTED} If it stood still: "), found.text
+        assert ("broadcast" in found.sentence) == (name == "apart")
+        assert "errors about" not in found.text
+    hung = said(folder(tmp_path / "hung", feeds, stood(1, 8, BROADCAST, "broadcast"), apart))
+    assert "interrupted" not in hung.sentence, "a bound had passed before"
 
 
 def test_what_the_logs_have_beside_the_calls_is_not_asked_for(tmp_path):

@@ -113,7 +113,9 @@ def test_refused_envelope_changes_nothing():
     session = ready(depth=1)
     send(session, infer(session))
     before = (session.state, session.last_ids, list(session.in_flight))
-    with pytest.raises(LocalProtocolError, match="Chunk 1 was not sent: chunk 0 is in flight, and the plan's depth is 1") as caught:
+    with pytest.raises(
+        LocalProtocolError, match="Chunk 1 was not sent: chunk 0 is in flight, and the plan's depth is 1"
+    ) as caught:
         session.may_send(infer(session))
     assert "a `receive_result` before this `send`" in caught.value.check_first
     assert (session.state, session.last_ids, list(session.in_flight)) == before
