@@ -52,7 +52,7 @@ def difference_of(calls: Calls) -> RankDifference | None:
         what = f"{who}{_sentence(there, sides)}{_one_more(calls, sides, count)}"
         what += f" It showed later{_sentence(newest, sides)}{shown}"
     ranks = tuple(rank for side in sides for rank in side)
-    return RankDifference(what, _check_first([*newest.values()]), ranks)
+    return RankDifference(what, _check_first(newest, sides), ranks)
 
 
 def _who(sides: Sequence[Sequence[int]]) -> str:
@@ -110,10 +110,13 @@ def _one_more(calls: Calls, sides: Sequence[Sequence[int]], count: int) -> str:
 
 
 def _above(calls: Iterable[CollectiveCall]) -> int:
-    """Return how many callers are needed to tell calls of one line apart; 0 if no caller helps."""
+    """Return how many callers are needed to tell calls of one line apart; 1 if no caller does that.
+
+    It may be a helper's line: then the line that called it is the one to look at.
+    """
     stacks = [call.places for call in calls]
     parting = [level for level, places in enumerate(zip(*stacks, strict=False)) if len({*places}) > 1]
-    return min(parting, default=0)
+    return min(parting, default=1)
 
 
 def _called(call: CollectiveCall, above: int) -> str:
@@ -173,9 +176,13 @@ def lines_of(calls: Mapping[int, CollectiveCall], above: int = 0) -> str:
     return "".join(f"\n  {named_ranks(ranks)}{last} at {site}" for site, ranks in sites.items() if site)
 
 
-def _check_first(calls: Iterable[CollectiveCall]) -> str:
+def _check_first(newest: Mapping[int, CollectiveCall], sides: Sequence[Sequence[int]]) -> str:
+    calls = [*newest.values()]
     if len({(call.chunk_index, call.count, bool(call.operation)) for call in calls}) > 1:
-        return "is a collective behind a flag or a condition that only one rank knows?"
+        check = "is a collective behind a flag or a condition that only one rank knows?"
+        if len({(call.chunk_index, call.places) for call in calls}) == 1 and (places := calls[0].places):
+            check = f"does a loop around {places[:2][-1]} make as many turns on all ranks? {check}"
+        return check
     operations = {_TENSOR.sub("", call.operation) for call in calls}
     if all(operation.startswith(COMPARE) for operation in operations):
         return "is it loaded, reset and updated alike on these ranks? also before this chunk"
@@ -186,10 +193,29 @@ def _check_first(calls: Iterable[CollectiveCall]) -> str:
         )
     if len(operations) > 1:
         return "what makes these ranks call another function here, or in another order?"
+    if left_out := _left_out(newest, sides):
+        return f"{left_out} else what makes the tensors, or the order of calls, differ between these ranks?"
     return (
         "what makes the tensors differ between these ranks? or does one make these calls in another order, "
-        "or one more before?"
+        "or one more or one fewer before?"
     )
+
+
+def _left_out(newest: Mapping[int, CollectiveCall], sides: Sequence[Sequence[int]]) -> str:
+    """Ask for the call of an earlier line that who is at a later line of the same file may have left out."""
+    if len(sides) != 2:
+        return ""
+    stacks = [newest[side[0]].places for side in sides]
+    parted = next((pair for pair in zip(*stacks, strict=False) if pair[0] != pair[1]), None)
+    if parted is None:
+        return ""
+    (file, _, line), (other_file, _, other_line) = (place.rpartition(":") for place in parted)
+    if file != other_file or not (line.isdecimal() and other_line.isdecimal()):
+        return ""
+    ahead = 0 if int(line) > int(other_line) else 1
+    who = named_ranks(sides[ahead])
+    verb = "does" if len(sides[ahead]) == 1 else "do"
+    return f"{verb} {who} leave out the call at {parted[1 - ahead]}, or make a turn of a loop less there?"
 
 
 def first_difference(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> RankDifference | None:

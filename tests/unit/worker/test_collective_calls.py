@@ -168,7 +168,23 @@ def test_of_a_common_helper_the_place_is_where_the_stacks_part():
         "  rank 1 at helpers.py:12: dist.all_reduce(x), called at block.py:7, called at stage.py:40",
         "  rank 2 at helpers.py:12: dist.all_reduce(x), called at block.py:7, called at stage.py:44",
     ]
-    assert "called at" not in compared([one, by_helper(2, "block.py:7", "stage.py:40", rows=5)], (1, 2)).what
+    alike = compared([one, by_helper(2, "block.py:7", "stage.py:40", rows=5)], (1, 2)).what
+    assert alike.splitlines()[1].endswith("dist.all_reduce(x), called at block.py:7"), "a helper's line alone"
+
+
+def test_a_call_that_was_left_out_is_asked_for_at_the_earlier_line():
+    calls = {1: [by_helper(1, "model.py:49", rows=4)], 2: [by_helper(1, "model.py:57", rows=6)]}
+    check = difference_of(calls).check_first
+    assert check.startswith(
+        "does rank 2 leave out the call at model.py:49, or make a turn of a loop less there?"
+    )
+    same = difference_of({1: calls[1], 2: [by_helper(1, "model.py:49", rows=6)]}).check_first
+    assert same.startswith("what makes the tensors differ between these ranks?")
+    turns = [by_helper(count, "model.py:58") for count in (1, 2, 3)]
+    ended = CollectiveCall(3, 2, site=turns[1].site)
+    fewer = difference_of({1: turns, 2: [*turns[:2], ended]})
+    assert fewer.check_first.startswith("does a loop around model.py:58 make as many turns on all ranks?")
+    assert "(the last at helpers.py:12, called at model.py:58)" in fewer.what
 
 
 def test_a_sum_more_by_a_helper_is_named_with_its_caller_and_not_where_it_showed():
