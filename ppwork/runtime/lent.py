@@ -106,7 +106,7 @@ class Lent:
                     f"{self._until}{f'; it was handed over at {line}' if line else ''}.",
                     where={"chunk_index": chunk_index},
                     check_first="which buffer is filled anew for each chunk? hand over a copy: "
-                    "`.clone()`, or `copy=True` in a loop of your own",
+                    "`.clone()`; in a loop `copy=True` does it, too",
                 )
                 written.source = line
                 raise written

@@ -113,12 +113,17 @@ def run_send_after_decode(steps: Stage0Steps) -> None:
 
 def leader_loop(plane: LeaderPlane, plan: Plan, generator: Generator, tally: Tally) -> None:
     """Rank 1: receive, pass on to the mesh, compute with the mesh, return exactly one result per chunk."""
-    while (envelope := plane.receive()).action is not PPAction.SHUTDOWN:
+    while (envelope := _received(plane, generator)).action is not PPAction.SHUTDOWN:
         if envelope.action is PPAction.INFER:
             result, took = generate(plane, plan, generator, tally, envelope)
             with returned_by(generator, "step"):
                 plane.send_result(result, took)
     plane.acknowledge()
+
+
+def _received(plane: LeaderPlane, generator: Generator) -> PPEnvelope:
+    with returned_by(generator, "step"):  # the tensors of an earlier result were written to since
+        return plane.receive()
 
 
 def follower_loop(plane: FollowerPlane, plan: Plan, generator: Generator, tally: Tally) -> None:
@@ -237,7 +242,8 @@ class Stage0Steps:
     def decode(self) -> None:
         """Wait for the oldest result, decode and emit it; drop it if it is stale (rule R3)."""
         self._keep_alive()
-        result, good = self.plane.receive_result()
+        with returned_by(self._stage0, "encode"):  # it was written to since
+            result, good = self.plane.receive_result()
         metadata = self._metadata.pop(result.ids.chunk_index)
         if good:
             self._emit(result, metadata)

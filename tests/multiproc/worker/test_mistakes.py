@@ -14,12 +14,19 @@ from ppwork.records.failure import read_records
 
 pytestmark = pytest.mark.multiproc
 
-BUFFER = "which buffer is filled anew"
 # The ranks that make the mistake, what each says, and what to check first. Where both mesh ranks make it,
 # torchrun ends the second when the first has left, so that one record may be all there is.
 MISTAKES = {
-    "OneBuffer": ({0}, "The tensor 'large' of chunk 3 was written to before its result had come", BUFFER),
-    "OneOutput": ({1}, "'large' of the result of chunk 3 was written to before rank 0 had it", BUFFER),
+    "OneBuffer": (
+        {0},
+        "The tensor 'large' of chunk 3 was written to before its result had come",
+        "the `return` of OneBuffer.encode, ",
+    ),
+    "OneOutput": (
+        {1},
+        "'large' of the result of chunk 3 was written to before rank 0 had it",
+        "the `return` of OneOutput.step, ",
+    ),
     "dtensor_stages:GivesDTensor": (
         {1},
         "The tensor 'x' was a DTensor, which has no memory of its own",
