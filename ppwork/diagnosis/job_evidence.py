@@ -26,6 +26,8 @@ from ppwork.errors import (
     ranks_by_value,
 )
 from ppwork.protocol.backend_errors import LOST_TEXTS
+from ppwork.protocol.topology import STAGE0_RANK
+from ppwork.records.calls import awaited_by
 from ppwork.records.failure import is_users
 
 DETAIL = "run it once more with TORCH_DISTRIBUTED_DEBUG=DETAIL: it names ranks, calls and shapes"
@@ -53,6 +55,8 @@ MISSED_BARRIER = re.compile(
     r"(?:\[Rank (\d+)\]: )?Ranks? ([\d, ]+) failed to pass monitoredBarrier in \d+ ms"
 )
 _CALLED = re.compile(r"(\w+)\(")
+WAITS_OF = {"receive_result": "stage0", "await_result": "stage0", "chunks": "mesh"}
+"""Calls of a plane that wait for another rank, and on which side."""
 
 
 class JobEvidence:
@@ -157,6 +161,10 @@ class JobEvidence:
         """Return the rank that the line of a rank in a message names as its peer; ``None``: not known."""
         if (stack := self.place.get(rank)) is not None and stack.plane:
             return stack.peer
+        # Ranks of ours print only the frames of their users.
+        if stack is not None and (role := stack.in_runtime or WAITS_OF.get(self.call(rank), "")):
+            peer = awaited_by(rank)
+            return peer if (role == "stage0") == (rank == STAGE0_RANK) and peer in self.job.ranks else None
         named = peer_in_line(self._text(rank), self.call(rank), self._numbers(rank))
         return named if named != rank and named in self.job.ranks else None
 

@@ -22,6 +22,7 @@ from ppwork.records.calls import WAIT_TENSOR
 from ppwork.records.failure import is_users
 
 FUNCTIONAL = "/_functional_collectives.py"
+_PLANE = re.compile(r"/ppwork/runtime/(stage0|mesh)\.py$")
 HEAD = "Traceback (most recent call last)"
 _FRAME = re.compile(r'^[> ] *File "(?P<file>.+?)", line (?P<line>\d{1,9})(?!\d)(?:,? in (?P<function>\S+))?')
 _SCOPE = r"(?:(?:[A-Za-z_]\w*|<locals>)\.)"
@@ -155,6 +156,14 @@ class Stack:
                 return WAIT_TENSOR if is_wait else frame.function
         named = _CALL.search(users.text) if users and inside else None
         return named[1] if named else ""
+
+    @property
+    def in_runtime(self) -> str:
+        """The plane of ours that the user's line called: ``stage0`` or ``mesh``; empty if it was none."""
+        users = self.users
+        number = self.frames.index(users) + 1 if users is not None else len(self.frames)
+        called = _PLANE.search(self.frames[number].file) if number < len(self.frames) else None
+        return called[1] if called else ""
 
     def own_call(self, *, caller: bool = False) -> str:
         """Return that call with the user's line that made it, as ``barrier (my_loop.py:41)``; or nothing.

@@ -240,6 +240,16 @@ def test_a_rank_in_code_of_its_own_is_named_and_not_those_that_wait_for_each_oth
     assert found.lines[0].startswith("/t/a.py:38")
 
 
+def test_who_waits_in_a_plane_waits_for_its_peer_and_not_for_the_rank_that_failed(tmp_path):
+    """Their logs have the lines of the program alone, and none of ppwork."""
+    result = traceback(0, 23, "result, good = plane.receive_result()", GLOO_LOST)
+    failed = traceback(2, 9, "x[7]", "IndexError: index 7 is out of range")
+    asks = traceback(1, 35, "for chunk in plane.chunks():", GLOO_LOST)
+    found = said(folder(tmp_path, result, asks, failed, console=report(2, r0=1, r1=1, r2=1)))
+    assert found.cause.rank == 2
+    assert waits(found) == {0: (1,), 1: (0,)}
+
+
 def test_of_a_job_that_was_interrupted_it_is_said_first_that_nothing_may_be_wrong(tmp_path):
     """Ranks of a healthy job are in different calls, too."""
     key = "KeyboardInterrupt"
