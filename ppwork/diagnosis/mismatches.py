@@ -127,6 +127,9 @@ def aborted(evidence: JobEvidence) -> Finding | None:
     }
     is_own = stack is not None and stack.users is not None
     is_theirs = len(spots) == 1 and not any("barrier" in call for call in evidence.in_call().values())
+    # Who waits there for a message of the aborted rank shows that this one stood elsewhere.
+    awaiting = [r for r in evidence.in_call() if evidence.half(r) == "recv" and evidence.peer(r) == rank]
+    is_theirs = is_theirs and not awaiting
     if not is_own and is_theirs:
         stack = next(iter(spots.values()))
     call = evidence.call(rank) or (stack.call if stack is not None else "")

@@ -294,7 +294,9 @@ def _explained(
     at_end = cause.what.startswith(FAILED_AT_END)
     if at_end:
         beside_it += _apart(evidence)
-    if told := _answer_of_another_shape(evidence, cause):
+    beside_it += _too_few(evidence, cause)
+    told = "" if at_end else _answer_of_another_shape(evidence, cause)
+    if told:
         cause, beside_it = replace(cause, check_first=WRONG[ODD_RESULTS]), beside_it[1:]
     missing = [rank for rank in evidence.topology.mesh_ranks if flights and rank not in flights]
     unknown = tuple(f"which collective rank {rank} was at: it left no flight record" for rank in missing)
@@ -322,6 +324,15 @@ def _of_no_chunk(evidence: RunEvidence, cause: FailureRecord) -> FailureRecord:
     what = f"{ended}. No chunk had come when {cause.what[0].lower()}{cause.what[1:]}"
     check_first = "the lines of encode that return; then the traceback in its log"
     return replace(cause, what=what, check_first=check_first, source="", traceback="")
+
+
+def _too_few(evidence: RunEvidence, cause: FailureRecord) -> tuple[str, ...]:
+    """Return what ``finish`` may not have reckoned with: that fewer chunks came than the plan has."""
+    entries, planned = evidence.entries.get(STAGE0_RANK, []), evidence.plan.chunks
+    came = len({entry.chunk_index for entry in entries if entry.name in ("emit", "drop")})
+    if "stage's finish raised" not in cause.what or not 0 < came < (planned or 0):
+        return ()
+    return (f"Only {came} of the plan's {planned} chunks had come when `finish` was called",)
 
 
 def _beside(evidence: RunEvidence) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ from ppwork.records.last_stacks import stacks_file
 from ppwork.records.ledger import CollectiveCall, Ledger, line_of
 from ppwork.records.pulse import Pulse, PulseState, PulseView
 from ppwork.records.run import (
+    FAILED_AT_END,
     NOTHING_RESET,
     STREAM_ENDED,
     SUMMARY_FILE,
@@ -595,6 +596,23 @@ def test_a_rank_that_was_stopped_waits_for_nobody_whatever_it_wrote_last(run):
     text = diagnose(run, 1).text
     assert "rank 1 waits for rank 2: step of call 2" in text
     assert "rank 2 waits for nobody: stood still\n" in text
+
+
+def test_a_finish_that_fails_after_fewer_chunks_than_planned_is_shown_how_many_came(run):
+    write_spans(run, {0: [Instant("emit", "main", ZERO + k, chunk_index=k) for k in range(3)], 1: [], 2: []})
+    write_record(run, record(0, what="The stage's finish raised IndexError: list index out of range"))
+    assert diagnose(run).seen == ("Only 3 of the plan's 8 chunks had come when `finish` was called",)
+    write_record(run, record(0, what="The stage's decode raised IndexError: list index out of range"))
+    assert diagnose(run).seen == ()
+
+
+def test_results_by_other_names_are_told_below_a_run_that_failed_at_its_end(run):
+    names = "rank 1 returned 'logp' float32[6], rank 2 returned 'lgp' float32[6]"
+    write_spans(run, {0: [], 1: [Instant(RESULTS_DIFFER, "main", ZERO, chunk_index=5, text=names)], 2: []})
+    write_record(run, record(0, what=f"{FAILED_AT_END}: results differ in chunk 5.", where={"rank": 0}))
+    found = diagnose(run)
+    assert found.sentence == f"{FAILED_AT_END}: results differ in chunk 5."
+    assert names in found.text
 
 
 def test_a_question_about_the_streams_end_stands_behind_what_is_known(run):

@@ -485,6 +485,10 @@ def test_a_message_that_is_too_long_has_the_sender_of_its_line_and_detail_is_not
     assert found.unknown == ()
     assert "both sides" in found.check_first
     assert "DETAIL" not in found.check_first
+    for log in folder.glob("run_x1/attempt_0/*/stderr.log"):  # who waits for rank 0 is not where that one was
+        log.write_text(log.read_text().replace("dist.recv(x, 2)", "dist.recv(x, 0)"))
+    found = diagnose_job(read_job(folder))
+    assert (found.cause.rank, found.cause.source, found.lines) == (0, "", ())
 
 
 def test_detail_names_rank_call_and_shapes(tmp_path):
