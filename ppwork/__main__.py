@@ -56,15 +56,14 @@ def main() -> int:
                     raise
                 if given[:1] == ["diagnose"] and not any(path[:1] == "-" for path in given):
                     return _diagnose(given[1:])
-                if given == ["--version"]:
-                    from ppwork.version import __version__
+                from ppwork.version import WHEEL, __version__
 
+                if given == ["--version"]:
                     sys.stdout.write(f"ppwork {__version__}\n")
                     return 0
-                needs = f'the command line needs {error.name}: pip install "ppwork[run]", or your wheel'
-                sys.stderr.write(
-                    f"{needs} with [run] behind its path; `ppwork diagnose PATH` works without\n"
-                )
+                command = f'pip install "{WHEEL}[run]"'
+                needs = f"the command line needs {error.name}: {command}, the path of your wheel"
+                sys.stderr.write(f"{needs} with [run] behind it; `ppwork diagnose PATH` works without\n")
                 return 2
             return cli.main()
 

@@ -12,6 +12,7 @@ from ppwork.cli.output import write_files, write_text
 from ppwork.errors import UnavailableError
 from ppwork.lab.course.instructor import notes
 from ppwork.lab.course.lessons import by_half_day, lessons_in
+from ppwork.version import WHEEL
 
 NOTES_FILE = "INSTRUCTOR.md"
 
@@ -44,7 +45,7 @@ def built(lessons_dir: Path) -> dict[str, str]:
         from ppwork.lab.course.deck import deck
     except ModuleNotFoundError as error:
         what = f"{error.name} is not installed."
-        raise UnavailableError(what, check_first='pip install "ppwork[lab]"') from error
+        raise UnavailableError(what, check_first=f'pip install "{WHEEL}[lab]"') from error
     lessons = lessons_in(lessons_dir)
     decks = {f"{half.name}.html": deck(half, lessons) for half in by_half_day(lessons)}
     return {**decks, NOTES_FILE: notes(lessons)}

@@ -14,6 +14,8 @@ import yaml
 from checkout import EXAMPLES, ROOT
 from packaging.requirements import Requirement
 
+from ppwork.version import WHEEL
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -118,8 +120,8 @@ def test_a_program_of_ones_own_needs_torch_numpy_msgspec_and_psutil_only(tmp_pat
     assert answer.returncode == 0, answer.stderr
     assert (tmp_path / "run" / "summary.json").is_file()
     for command, code, text in [
-        (["ps"], 2, 'pip install "ppwork[run]"'),
-        (["diagnose", "--json", "run"], 2, 'pip install "ppwork[run]"'),
+        (["ps"], 2, f'pip install "{WHEEL}[run]"'),
+        (["diagnose", "--json", "run"], 2, f'pip install "{WHEEL}[run]"'),
         (["diagnose", "nowhere"], 2, "it is not there"),
         (["diagnose", "run"], 0, "Nothing failed"),
         (["--version"], 0, f"ppwork {PROJECT['project']['version']}"),

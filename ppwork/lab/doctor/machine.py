@@ -22,6 +22,7 @@ import msgspec
 from ppwork.launcher import share
 from ppwork.process import die_with_parent, held
 from ppwork.records.folder import free_mb
+from ppwork.version import WHEEL
 
 PROBE_LIMIT_S = 60.0
 """torch took ten seconds from a cold disk, and more than 30 beside a pip install at a load of 6."""
@@ -123,7 +124,7 @@ class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Return the command that installs ppwork with an extra, as it was installed here."""
         if self.in_checkout:
             return f'pip install -c constraints.txt -e ".[{extra}]"'
-        return f'pip install "ppwork[{extra}]"'
+        return f'pip install "{WHEEL}[{extra}]"'
 
 
 def inspect_machine(*, two_hosts: bool, limit_s: float) -> MachineFacts:

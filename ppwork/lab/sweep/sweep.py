@@ -35,6 +35,7 @@ from ppwork.launcher.torchrun import running
 from ppwork.launcher.view import QUIET_VARIABLE
 from ppwork.process import held
 from ppwork.records.files import write_whole
+from ppwork.version import WHEEL
 
 PAPERMILL = "from papermill.__main__ import papermill; papermill()"
 """papermill, to be ``held``; its kernel leaves with it, and the ranks with the kernel."""
@@ -206,7 +207,7 @@ def run_sweep(
         Until all points have ended; at most ``limit_s`` and a few seconds for each.
     """
     if find_spec("papermill") is None:
-        raise UnavailableError("papermill is not installed.", check_first='pip install "ppwork[lab]"')
+        raise UnavailableError("papermill is not installed.", check_first=f'pip install "{WHEEL}[lab]"')
     for point in grid.points:
         outcome = outcome_of(folder, point)
         if outcome.state != OK:

@@ -15,6 +15,7 @@ from ppwork.cli.doctor import report_table
 from ppwork.lab.doctor import machine, probe
 from ppwork.lab.doctor.doctor import FINE, LIMITED, MISSING, NEEDED, DoctorReport, machine_rows, will_run
 from ppwork.lab.doctor.machine import Probed
+from ppwork.version import WHEEL
 
 
 def test_the_command_shows_both_parts_in_one_table():
@@ -141,7 +142,7 @@ def test_the_probe_asks_the_environment_and_the_driver_about_nccl(monkeypatch):
         (probed(x264=False), "video", MISSING, "without libx264"),
         ({"packages": [TORCH]}, "JupyterLab", LIMITED, 'pip install -c constraints.txt -e ".[lab]"'),
         # From a wheel there is neither that file nor a checkout.
-        ({"packages": [TORCH], "in_checkout": False}, "JupyterLab", LIMITED, '; pip install "ppwork[lab]"'),
+        ({"packages": [TORCH], "in_checkout": False}, "JupyterLab", LIMITED, f'; pip install "{WHEEL}[lab]"'),
         ({"browser": "/usr/bin/chromium"}, "browser", LIMITED, ".[dev]"),
         ({"browser": "/usr/bin/chromium", "playwright": True}, "browser", FINE, "chromium"),
     ],
