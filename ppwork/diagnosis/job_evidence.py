@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 
 from ppwork.diagnosis.call_texts import is_of_all_ranks
 from ppwork.diagnosis.findings import Wait
@@ -248,6 +249,10 @@ class JobEvidence:
         stack, error, code = self.place.get(rank), self.error.get(rank), self.codes.get(rank)
         users = stack.users if stack is not None else None
         at = f", in {self.call(rank) or users.function} at {users.at}" if stack and users else ""
+        if users is not None and not is_users(users.file):
+            at = f", in {self.call(rank) or users.function}, in a loop of ppwork"
+        if stack and users and (callers := stack.callers):
+            at += f", called at {Path(callers[0].file).name}:{callers[0].line}"
         if error is not None:
             return f"rank {rank}{at}: {said_of(error).splitlines()[0]}"
         if rank in self.stopped:
@@ -262,7 +267,11 @@ class JobEvidence:
     def waits(self, culprits: tuple[int, ...]) -> tuple[Wait, ...]:
         """Return the calls in which the other ranks waited for somebody; who raised itself did not."""
         return tuple(
-            Wait(rank, f"{call} at {users.at}", awaited)
+            Wait(
+                rank,
+                f"{call} at {users.at}" if is_users(users.file) else f"{call}, in a loop of ppwork",
+                awaited,
+            )
             for rank, call in self.in_call(but=(*culprits, *self.raised)).items()
             if (users := self.place[rank].users) is not None and (awaited := self._awaited(rank, culprits))
         )

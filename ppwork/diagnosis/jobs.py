@@ -147,7 +147,7 @@ def _told(evidence: JobEvidence, finding: Finding, source: Path) -> Diagnosis:
     return Diagnosis(
         source,
         record,
-        lines=source_lines(users),
+        lines=source_lines(users, finding.stack.callers if finding.stack is not None else ()),
         log=log.where if log is not None else "",
         seen=finding.seen,
         places={rank: evidence.line(rank) for rank in job.ranks if rank not in shown},

@@ -136,7 +136,7 @@ def _ends(evidence: JobEvidence) -> list[int]:
     ends = [rank for rank in in_messages if rank not in evidence.following]
     if ends:
         return ends
-    elsewhere = evidence.in_call(but=in_messages)
+    elsewhere = evidence.in_call(but=(*in_messages, *evidence.in_planes))
     if evidence.outside:
         return []
     if evidence.silent:  # of most that ended well none was early

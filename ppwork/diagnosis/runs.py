@@ -37,7 +37,7 @@ import re
 import signal
 from collections.abc import Sequence
 from dataclasses import replace as replace_fields
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -59,7 +59,7 @@ from ppwork.diagnosis.outside_calls import (
 from ppwork.diagnosis.recorded_calls import with_calls
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import ENDED_WELL, RunEvidence
-from ppwork.diagnosis.stacks import HEAD, IN_THREAD, PROGRAM, Frame, frames_of, line_of, tracebacks
+from ppwork.diagnosis.stacks import HEAD, IN_THREAD, Frame, callers_of, frames_of, line_of, tracebacks
 from ppwork.diagnosis.uneven_collectives import (
     MISMATCH,
     beside,
@@ -83,7 +83,7 @@ from ppwork.plan import Plan
 from ppwork.process import PAST_LIMIT, STOPPED, TORCHRUN_HUNG, TORCHRUN_STOPPED
 from ppwork.protocol.backend_errors import SILENT_PEER_CHECK, without_noise
 from ppwork.protocol.topology import STAGE0_RANK
-from ppwork.records.failure import FailureRecord, first_cause, is_users
+from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.files import read_json
 from ppwork.records.folder import REFUSED_FILE
 from ppwork.records.notes import told_of_metadata, told_of_results, told_of_writes, why_not_reset
@@ -449,11 +449,7 @@ def users_lines(record: FailureRecord, run_dir: Path) -> tuple[str, ...]:
     if not users.file:
         return ()
     users = users if users.text else replace_fields(users, text=line_of(users.file, users.line, run_dir))
-    # What called the stage is ours, and leads nowhere.
-    above = takewhile(lambda each: is_users(each.file) or "/ppwork/" not in each.file, reversed(frames[:at]))
-    callers = [frame for frame in above if is_users(frame.file) and frame.function != PROGRAM]
-    elsewhere = [frame for frame in callers if frame.file != users.file]
-    return source_lines(users, elsewhere[:1] or callers)
+    return source_lines(users, callers_of(frames, at))
 
 
 def _file_and_line(source: str) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import linecache
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -158,6 +159,12 @@ class Stack:
         return named[1] if named else ""
 
     @property
+    def callers(self) -> list[Frame]:
+        """The calls in the user's own code that led to the innermost one; as of ``callers_of``."""
+        users = self.users
+        return callers_of(self.frames, self.frames.index(users)) if users is not None else []
+
+    @property
     def in_runtime(self) -> str:
         """The plane of ours that the user's line called: ``stage0`` or ``mesh``; empty if it was none."""
         users = self.users
@@ -192,6 +199,17 @@ class Stack:
     def logged(self) -> bool:
         """Whether the line above is a logger's: somebody caught it."""
         return _LOGGED.search(self.above) is not None
+
+
+def callers_of(frames: Sequence[Frame], at: int) -> list[Frame]:
+    """Return the user's calls that led to a frame: the first in another file, else all, the nearest first.
+
+    What called a stage is ours, and leads nowhere.
+    """
+    above = takewhile(lambda each: is_users(each.file) or "/ppwork/" not in each.file, reversed(frames[:at]))
+    callers = [frame for frame in above if is_users(frame.file) and frame.function != PROGRAM]
+    elsewhere = [frame for frame in callers if frame.file != frames[at].file]
+    return elsewhere[:1] or callers
 
 
 def line_of(file: str, line: int, run_dir: Path) -> str:

@@ -21,16 +21,17 @@ import msgspec
 import psutil
 
 from ppwork.diagnosis.findings import Diagnosis
+from ppwork.diagnosis.job_evidence import JobEvidence
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import JobLogs, RankLog
 from ppwork.diagnosis.report import Report
 from ppwork.diagnosis.runs import diagnose
 from ppwork.diagnosis.stacks import Frame, Stack, half_of
 from ppwork.errors import PlanError, UnavailableError, listed, named_ranks
-from ppwork.launcher.processes import environment_of
+from ppwork.launcher.processes import environment_of, state_of
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.calls import awaited_by
-from ppwork.records.failure import is_users
+from ppwork.records.failure import FailureRecord, is_users
 
 LOOK_S, APART_S = 10.0, 1.0
 """Longest time that py-spy may take for a process, and the time between two looks."""
@@ -91,7 +92,10 @@ def diagnose_standing(pid: int | None = None) -> Diagnosis:
     ranks = _ranks_of(pid)
     of_one = next(iter(ranks.values()))
     name = f"pid {pid or _parent(ranks)}"
-    stacks, moved = _look_twice(ranks)
+    frozen = [rank for rank, process in ranks.items() if state_of(process) == psutil.STATUS_STOPPED]
+    # py-spy would wait for one that is stopped.
+    awake = {rank: process for rank, process in ranks.items() if rank not in frozen}
+    stacks, moved = _look_twice(awake) if awake else ({}, [])
     stacks = _with_peers(stacks)
     environment = environment_of(of_one)
     size = _number(environment, "WORLD_SIZE", len(ranks))
@@ -109,6 +113,8 @@ def diagnose_standing(pid: int | None = None) -> Diagnosis:
     report = Report(codes=dict.fromkeys(ended, 0))
     whole = len({*here, *ranks}) == size
     job = JobLogs(Path(name), logs, report, "", whole, has_console=True, standing=True)
+    if frozen:
+        return _of_frozen(JobEvidence(job), {rank: ranks[rank].pid for rank in frozen}, ended)
     found = diagnose_job(job)
     seen, unknown = list(found.seen), list(found.unknown)
     if ended:
@@ -120,6 +126,22 @@ def diagnose_standing(pid: int | None = None) -> Diagnosis:
     if not whole:
         unknown.append(f"where ranks of other hosts stand, as the job has {size}: ask there, too")
     return replace(found, seen=tuple(seen), unknown=tuple(unknown))
+
+
+def _of_frozen(evidence: JobEvidence, pids: Mapping[int, int], gone: Sequence[int]) -> Diagnosis:
+    """Say which ranks are stopped, and where the others are: what these wait for, over others, is that."""
+    names = listed(f"rank {rank} (pid {pid})" for rank, pid in pids.items())
+    verb, it = ("is", "it runs") if len(pids) == 1 else ("are", "they run")
+    what = f"{names[0].upper()}{names[1:]} {verb} stopped (SIGSTOP, Ctrl-Z or a debugger): {it} no code."
+    check = f"who stopped it? `kill -CONT {' '.join(map(str, pids.values()))}` lets it go on"
+    rank = next(iter(pids))
+    record = FailureRecord(
+        rank=rank, error_type="Stopped", what=what, where={"rank": rank}, check_first=check, symptom=False,
+        at_ns=0, traceback="",
+    )  # fmt: skip
+    places = {rank: evidence.line(rank) for rank in evidence.job.ranks if rank not in (*pids, *gone)}
+    seen = (f"{named_ranks(gone)} left meanwhile; torchrun waits for the rest",) if gone else ()
+    return Diagnosis(evidence.job.source, record, seen=seen, places=places, headline=what)
 
 
 def _ranks_of(pid: int | None) -> Ranks:

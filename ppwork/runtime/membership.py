@@ -19,7 +19,7 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from ppwork.errors import PeerTimeoutError, PlanError
+from ppwork.errors import PeerTimeoutError, PlanError, named_ranks
 from ppwork.protocol.plan import STORE_VARIABLE
 
 _stores: dict[tuple[str, int], Store] = {}
@@ -239,14 +239,15 @@ def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> 
     except RuntimeError as error:  # DistStoreError; DistNetworkError when the store's host is gone
         missing = [peer for peer, each in enumerate(keys) if not _has(store, each)]
         waited_s = store.timeout.total_seconds()  # type: ignore[attr-defined]
-        what = f"Ranks {missing} did not reach {key!r} at start-up in time: {waited_s:g} s."
+        step = "come to `join`" if key == "parity" else f"reach {key!r} at start-up"
+        what = f"{named_ranks(missing).capitalize()} did not {step} within {waited_s:g} s."
         if rank in missing:  # this rank, which has come
             what = f"The store was lost before all ranks had reached {key!r}: rank 0 or torchrun has ended."
         raise PeerTimeoutError(
             what,
             where={"rank": rank, "peer": next(iter(missing), None)},
-            check_first="the logs of those ranks: did they start, and did they fail before this? To load for "
-            "longer, raise `timeout_s`",
+            check_first="what did they say, and where do they stand or end before it? For a longer load "
+            "raise `timeout_s`",
         ) from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 from checkout import EXAMPLES, ROOT, SUPPORT
+from waiting import wait_for
 
 from ppwork.errors import PlanError, UnavailableError
 from ppwork.launcher.processes import end
@@ -134,6 +136,12 @@ PLANES = {
         [f"rank 1 waits for rank 0: chunks at {LOOP}:49", f"rank 2 waits for rank 1: chunks at {LOOP}:49"],
         0,
     ),
+    "plane_message": (
+        f"Rank 1 stood in recv at {PROGRAM}:59 for a message that never came; rank 0 was in receive_result, "
+        "rank 2 was in all_reduce.",
+        [f"rank 0 waits for rank 1: receive_result at {LOOP}:41"],
+        1,
+    ),
     "plane_loads": (
         "Rank 2 was not in any call of torch.distributed; ranks 0 and 1 were in join.",
         [f"rank 0 waits for rank 2: join at {LOOP}:36", f"rank 1 waits for rank 2: join at {LOOP}:36"],
@@ -152,6 +160,28 @@ def test_a_rank_in_a_plane_waits_for_the_rank_at_its_other_end(told, name):
     assert found.sentence == sentence
     assert [line for line in lines if line not in found.text] == []
     assert found.cause.where == {"rank": rank}
+
+
+def stopped(process):
+    os.kill(process.pid, signal.SIGSTOP)
+    wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+
+
+def test_a_rank_that_is_stopped_is_named_with_what_lets_it_go_on(told):
+    """py-spy cannot look into it; it was told to have taken another branch."""
+    told("late")
+    with ended_after(*map(rank_of_a_job, range(3))) as ranks:
+        stopped(ranks[1])
+        found = diagnose_standing(ranks[0].pid)
+        assert (found.cause.rank, found.cause.where) == (1, {"rank": 1})
+        assert found.sentence.startswith(
+            f"Rank 1 (pid {ranks[1].pid}) is stopped (SIGSTOP, Ctrl-Z or a debug"
+        )
+        assert f"`kill -CONT {ranks[1].pid}`" in found.check_first
+        assert f"rank 0, in barrier at {at('dist.barrier', 'late')}" in found.text
+        for rank in ranks:
+            stopped(rank)
+        assert diagnose_standing(ranks[0].pid).sentence.startswith("Rank 0 (pid ")
 
 
 @pytest.fixture(scope="module")

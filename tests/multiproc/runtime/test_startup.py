@@ -84,8 +84,10 @@ def test_a_rank_that_never_comes_is_named_also_without_torchrun(tmp_path, start_
         (2, "PeerTimeoutError"),
     ]
     named, other = (record.what for record in records)
-    assert "Ranks [1] did not reach 'parity'" in named
-    assert "Ranks [1] did not reach" in other or "The store was lost before all ranks had reached" in other
+    assert "Rank 1 did not come to `join` within" in named
+    assert (
+        "Rank 1 did not come to `join`" in other or "The store was lost before all ranks had reached" in other
+    )
 
 
 def test_a_rank_that_never_comes_is_named_within_the_bound(tmp_path, start_ranks):
@@ -97,5 +99,5 @@ def test_a_rank_that_never_comes_is_named_within_the_bound(tmp_path, start_ranks
     assert codes == [3, 0, 3]
     for record in read_records(run_dir, 3):
         assert record.error_type == "PeerTimeoutError"
-        assert "Ranks [1] did not reach 'parity'" in record.what
+        assert "Rank 1 did not come to `join`" in record.what
         assert record.where["peer"] == 1

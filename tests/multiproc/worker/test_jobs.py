@@ -96,7 +96,7 @@ def test_a_mesh_that_only_one_rank_gives_is_refused_on_every_rank(seen):
 def test_ranks_that_do_not_agree_on_their_pipeline_are_told_where_the_others_are(seen):
     by_rank = seen("misused: not all the same", 3)
     assert by_rank[0][0] == "PeerTimeoutError"
-    assert "Ranks [1] did not reach 'parity'" in by_rank[0][1]
+    assert "Rank 1 did not come to `join`" in by_rank[0][1]
     assert "This rank joined [0, 1], session 0; rank 1 of the job joined [1, 2], session 0." in by_rank[0][1]
 
 

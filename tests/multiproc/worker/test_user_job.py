@@ -211,7 +211,7 @@ def test_a_start_that_lost_its_peer_leaves_no_group_and_no_session(tmp_path, sta
     assert start_ranks([[str(program)]] * 2, variables).wait() == [0, 7]
     lost, late = capfd.readouterr().out.splitlines()
     assert lost.startswith("PeerLostError")
-    assert late.startswith("PeerTimeoutError Ranks [1] did not reach 'parity'")
+    assert late.startswith("PeerTimeoutError Rank 1 did not come to `join`")
     assert lost.endswith(str(bool(of_a_job)))
 
 
@@ -238,7 +238,7 @@ def test_a_start_that_lost_its_peer_at_the_records_may_be_made_again(tmp_path, s
     program.write_text(LOSES_ITS_PEER_AT_THE_RECORDS)
     assert start_ranks([[str(program), str(tmp_path / "run")]] * 2).wait() == [0, 7]
     lost, *late = capfd.readouterr().out.splitlines()
-    assert lost.startswith("PeerTimeoutError Ranks [1] did not reach")
+    assert lost.startswith("PeerTimeoutError Rank 1 did not ")
     assert lost.endswith("['refused.json']"), "nothing of a run is there"
     assert [line.partition(" did not")[0] for line in late] == ["PeerTimeoutError Ranks [1]"] * 2
 
