@@ -29,6 +29,7 @@ ALIKE = tuple(map(kind_of, (
 """Collectives in which all ranks bring, or get, as many bytes of one type."""
 MANY = 5
 """Handles of one function up to which it is said which of them was let go."""
+NOBODY_RECEIVED = "Nobody received what"
 OWN_CODE = "in code of its own"
 """Of a rank that is in no call."""
 
@@ -152,7 +153,10 @@ def program_waits(met: Meetings) -> ProgramWaits | None:
     )
     if all_left and not mismatches:
         return None
-    cause = None if all_left or mismatches else cause_of(met, stood)
+    # Who stands in another call receives nothing: of a cause that is a symptom.
+    only_unreceived = all(text.startswith(NOBODY_RECEIVED) for text in mismatches)
+    cause = cause_of(met, stood) if only_unreceived and not all_left else None
+    mismatches = mismatches if cause is None else ()
     return ProgramWaits(waits, mismatches, cause, met.ranks, kinds, bool(lost) and mismatches == lost)
 
 
@@ -347,7 +351,7 @@ def _messages(met: Meetings, circle: Sequence[int]) -> Iterator[str]:
             told.add(id(message))
     never = [message.sent.call for message in alone if message.sent is not None and id(message) not in told]
     for call in never[:1]:
-        yield f"Nobody received what rank {call.rank} sent: {call.text} at {call.line}{_more(never)}."
+        yield f"{NOBODY_RECEIVED} rank {call.rank} sent: {call.text} at {call.line}{_more(never)}."
 
 
 def _lost_handle(met: Meetings) -> Iterator[str]:

@@ -127,10 +127,16 @@ def test_a_message_of_another_length_is_told_with_both_ends(made):
     )
 
 
-def test_a_collective_that_names_no_group_is_told_before_its_victims(made):
-    """Rank 0 has no part in the group that was meant: its receive waits, and is not to blame."""
+@pytest.mark.parametrize("sends", [False, True])
+def test_a_collective_that_names_no_group_is_told_before_its_victims(made, sends):
+    """Rank 0 has no part in the group that was meant: its receive waits, and is not to blame.
+
+    Nor is it the cause that nobody receives what rank 0 sent ahead.
+    """
     for rank in range(3):
         made.call(rank, "new_group", 0, 1, op="[1, 2]", makes="1", line=7)
+    if sends:
+        made.send(0, 1, 1, 2, line=9)
     made.recv(0, 1, 2, 3002, line=14, error="RuntimeError: Timed out waiting 3000ms for recv operation")
     for rank in (1, 2):
         made.call(rank, "all_reduce", 2, 3002, ONE, line=11, error="RuntimeError: Timed out waiting 3000ms")
