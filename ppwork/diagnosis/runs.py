@@ -86,7 +86,13 @@ from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.files import read_json
 from ppwork.records.folder import REFUSED_FILE
-from ppwork.records.notes import told_of_metadata, told_of_results, told_of_writes, why_not_reset
+from ppwork.records.notes import (
+    came_with_a_cut,
+    told_of_metadata,
+    told_of_results,
+    told_of_writes,
+    why_not_reset,
+)
 from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
     FAILED_AT_END,
@@ -371,9 +377,7 @@ def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
     where = "All that differs: the logs of the mesh ranks, or a run with `--digests`"
     if evidence.of_loop:
         where = "Which rank is wrong is not known: print what each of them passes to `reply` there"
-    of_chunks = (entry for entry in evidence.entries.get(STAGE0_RANK, []) if entry.chunk_index >= 0)
-    epochs, first = {entry.chunk_index: entry.cache_epoch for entry in of_chunks}, odd[0]
-    if first - 1 in epochs and epochs.get(first, 0) > epochs[first - 1]:
+    if came_with_a_cut(evidence.entries.get(STAGE0_RANK, []), first := odd[0]):
         where = f"Chunk {first} came with a cut: did each of them reset its cache there? {where}"
     return (f"{what}. {where}",)
 

@@ -13,7 +13,9 @@ from ppwork.errors import listed, named_chunks
 from ppwork.pictures.picture import Picture
 from ppwork.pictures.tables import Table
 from ppwork.pictures.timelines import timeline
+from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records import run as records
+from ppwork.records.notes import came_with_a_cut
 from ppwork.records.outputs import Output, read_outputs
 from ppwork.records.run import OUTPUTS_FILE, as_run
 from ppwork.timeline.costs import Costs
@@ -148,6 +150,8 @@ class RunComparison:
         if far:
             by = f", by {listed(finite)}" if finite else ""
             parts.append(f"The outputs of {len(far)} {of_all}{by}; the first is chunk {min(far)}")
+            if came_with_a_cut(self.first.entries(STAGE0_RANK), min(far)):
+                parts[-1] += ", which came with a cut: was the cache reset there on each mesh rank of both?"
             odd = [index for index, each in far.items() if each == math.inf]
             parts += [f"{named_chunks(odd)}: another shape, or a NaN"] if odd else []
         if near:

@@ -34,7 +34,7 @@ from ppwork.protocol.topology import LEADER_RANK, STAGE0_RANK
 from ppwork.records.files import read_json
 from ppwork.records.folder import free_mb, refuse_taken, run_folder
 from ppwork.records.hosts import HostsRecord
-from ppwork.records.notes import queues_of
+from ppwork.records.notes import came_with_a_cut, queues_of
 from ppwork.records.run import (
     EARLY_SOURCE,
     FAILED_AT_END,
@@ -361,12 +361,17 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
     if not (apart := figures[RETURNED_DIFFERS]):
         del figures[RETURNED_DIFFERS]
     run.complete(figures)
-    allowed = plan.allowed_difference
-    worst = figures["max_abs_diff"]
+    allowed, worst = plan.allowed_difference, figures["max_abs_diff"]
+    check = "has each mesh rank its own share, and its cache reset at a cut?"
     if worst is None or worst > allowed:
         how = "in the number of chunks" if first is None else f"{by_how_much(worst)}, first in chunk {first}"
         how += f" ({values})" if values else ""
         how += f" and most in chunk {most}" if first is not None and most != first else ""
+        if first is not None and came_with_a_cut(run.entries(STAGE0_RANK), first):
+            how += f"; chunk {first} came with a cut, and those before it agree"
+            check = "does `reset_cache` reset all of the cache, on each mesh rank?"
+        elif first == 0:
+            check = "has each mesh rank its own share of the weights?"
         what = f"The pipeline's output ({dtype}) differed from the single-process reference {how}; "
         what += f"{allowed:g} is allowed at mesh size {plan.mesh_size}."
     elif apart:
@@ -378,8 +383,8 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
         return None
     return RunFailed(
         what,
-        check_first="has each mesh rank its own share, and its cache reset at a cut? do the stages use "
-        f"anything but their context and inputs? {run_dir / SUMMARY_FILE} has the numbers; "
+        check_first=f"{check} do the stages use anything but their context and inputs? "
+        f"{run_dir / SUMMARY_FILE} has the numbers; "
         "is a buffer filled anew while it is on its way? --check-buffers -1 looks at every byte; sums "
         "round, those of bfloat16 by far more: --tolerance (a plan's `tolerance`)",
     )

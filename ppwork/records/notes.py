@@ -28,6 +28,12 @@ def useless_cuts(summary: Mapping[str, object]) -> list[int]:
     return _chunks_in(summary, NOTHING_RESET)
 
 
+def came_with_a_cut(entries: Iterable[Entry], chunk: int) -> bool:
+    """Say whether a chunk began a new epoch of the cache, by rank 0's entries."""
+    epochs = {entry.chunk_index: entry.cache_epoch for entry in entries if entry.chunk_index >= 0}
+    return chunk - 1 in epochs and epochs.get(chunk, 0) > epochs[chunk - 1]
+
+
 def why_not_reset(*, of_loop: bool) -> str:
     """Say why nothing may have been reset at a cut: of stages it is known."""
     if of_loop:

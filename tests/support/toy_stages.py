@@ -216,6 +216,13 @@ class DriftsInAMesh(Scaler):
         return {**result, "small": result["small"] + self.drift}
 
 
+class KeepsAtACut(Scaler):
+    """Stage 1 that does not start its cache anew in a mesh of two."""
+
+    def reset_cache(self):
+        self.seen = self.seen if self.tp.size == 2 else 0.0
+
+
 class OddBeside(Scaler):
     """Stage 1 whose second tensor is wrong in a mesh of two from chunk 2 on; stage 0 does not emit it."""
 

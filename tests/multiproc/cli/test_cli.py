@@ -211,13 +211,19 @@ def test_a_failed_run_exits_1_with_the_first_rank_its_error_and_its_log(tmp_path
         ("DependsOnRank", "by 1.0, first in chunk 0 (4 of 7 values)"),
         ("NaNsInAMesh", "in number, in shape or by a NaN, first in chunk 0 (4 of 7 values)"),
         ("DriftsInAMesh", "first in chunk 0 (4 of 7 values) and most in chunk 2"),
+        ("KeepsAtACut", "; chunk 1 came with a cut, and those before it agree"),
     ],
 )
 def test_a_result_that_differs_from_one_process_fails_verification(tmp_path, stage, how):
     """A check that cannot fail is a defect: a stage that depends on its process is caught."""
-    done = ppwork("run", *TOY, "--stage1", f"toy_stages:{stage}", "--verify", "--out", str(tmp_path / "run"))
+    stages = ["--stage1", f"toy_stages:{stage}", "--hard-cut-at", "1"]
+    done = ppwork("run", *TOY, *stages, "--verify", "--out", str(tmp_path / "run"))
     assert done.returncode == 1
     told = " ".join(done.stderr.split())
+    check = (
+        "does `reset_cache` reset all of the cache" if stage == "KeepsAtACut" else "own share of the weights?"
+    )
+    assert check in told
     assert "differed from the single-process reference " in told
     assert f"{how}; 0.0001 is allowed" in told
     assert (tmp_path / "run" / "outputs.safetensors").exists()

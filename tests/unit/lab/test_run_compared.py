@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 import ppwork as pp
 from ppwork.records.run import OUTPUTS_FILE, SUMMARY_FILE
-from ppwork.records.spans import Recorder, span_file
+from ppwork.records.spans import Instant, Recorder, span_file
 from ppwork.timeline.costs import Costs, Hop
 
 
@@ -118,6 +118,18 @@ def test_chunks_that_only_round_otherwise_are_not_those_that_differ(tmp_path):
     assert exact.compare(run_of(tmp_path / "d", {**results, 3: odd[0]}, mesh_size=1)).finding == (
         "The outputs of 1 of 4 chunks differ, by 9.53674e-07 at most; the first is chunk 3."
     )
+
+
+def test_a_first_difference_at_a_cut_is_said_to_be_at_one(tmp_path):
+    """A cache that was not reset shows there, and was looked for in the weights."""
+    results = {index: torch.ones(2) for index in range(4)}
+    a, b = run_of(tmp_path / "a", results), run_of(tmp_path / "b", {**results, 2: torch.zeros(2)})
+    with Recorder(span_file(a.run_dir, 0)) as recorder:
+        for index, epoch in enumerate((0, 0, 1, 1)):
+            recorder.write(Instant("emit", "main", index, chunk_index=index, cache_epoch=epoch))
+    cut = "the first is chunk 2, which came with a cut: was the cache reset there on each mesh rank of both?"
+    assert cut in a.compare(b).finding
+    assert "the first is chunk 2." in b.compare(a).finding, "b has no entries"
 
 
 def test_tensors_of_a_loops_results_are_compared_by_name(tmp_path):
