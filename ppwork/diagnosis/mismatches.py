@@ -194,8 +194,13 @@ def _aborted_together(evidence: JobEvidence, sizes: dict[int, re.Match[str]]) ->
 
 
 def _weight(evidence: JobEvidence, aborted_ranks: Sequence[int]) -> int:
-    """Return how much it weighs that gloo aborted ranks: more, if torchrun saw one of them fail first."""
-    return (DIED_FIRST if evidence.job.report.first in aborted_ranks else DIED) + 1
+    """Return how much it weighs that gloo aborted ranks: more, if torchrun saw one of them fail first.
+
+    What C++ says of an abort is no exception of the rank's, which would weigh more.
+    """
+    errors = [evidence.error[rank].error for rank in aborted_ranks if rank in evidence.error]
+    is_first = evidence.job.report.first in aborted_ranks or any(each.startswith("gloo::") for each in errors)
+    return (DIED_FIRST if is_first else DIED) + 1
 
 
 def _summed_with(evidence: JobEvidence, rank: int, line: Frame | None) -> int | None:

@@ -265,6 +265,19 @@ def test_of_a_job_that_was_interrupted_it_is_said_first_that_nothing_may_be_wron
     assert "interrupted" not in hung.sentence, "a bound had passed before"
 
 
+def test_what_gloo_says_of_an_abort_is_no_exception_of_the_rank(tmp_path):
+    """torchrun saw another rank first, which C++ ended when it had lost the aborted one."""
+    enforced = (
+        "  what():  [enforce fail at x/pair.cc:456] op.preamble.length <= op.nbytes. 1152 vs 720. Received"
+    )
+    abort = f"terminate called after throwing an instance of 'gloo::EnforceNotMet'\n{enforced}\n"
+    lost = f"{stood(1, 57, 'dist.all_reduce(t, group=g)', 'all_reduce', GLOO_LOST)}terminate called\n"
+    ranks = stood(0, 29, "dist.recv(mel, 1)", "recv", GLOO_LOST), lost, abort
+    found = said(folder(tmp_path, *ranks, console=report(1, r0=1, r1=-6, r2=-6)))
+    assert (found.cause.rank, found.cause.error_type) == (2, "SizeMismatch"), found.text
+    assert found.sentence.startswith("Rank 2 was sent a message of 1152 bytes where it expected 720")
+
+
 def test_what_the_logs_have_beside_the_calls_is_not_asked_for(tmp_path):
     server = stood(0, 22, "dist.recv(x)", "recv")
     barriers = [stood(rank, 30, "dist.barrier()", "barrier") for rank in (1, 2)]
