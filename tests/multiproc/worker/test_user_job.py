@@ -240,7 +240,7 @@ def test_a_start_that_lost_its_peer_at_the_records_may_be_made_again(tmp_path, s
     lost, *late = capfd.readouterr().out.splitlines()
     assert lost.startswith("PeerTimeoutError Rank 1 did not ")
     assert lost.endswith("['refused.json']"), "nothing of a run is there"
-    assert [line.partition(" did not")[0] for line in late] == ["PeerTimeoutError Ranks [1]"] * 2
+    assert [line.partition(" did not")[0] for line in late] == ["PeerTimeoutError Rank 1"] * 2
 
 
 LOSES_ITS_PEER_AT_THE_CLOCKS = """
