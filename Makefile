@@ -21,25 +21,19 @@ PURE := ppwork/protocol/*,ppwork/records/*,ppwork/timeline/*,ppwork/diagnosis/*,
 # Stages that sleep: as if each rank had a device of its own, and not three of them two cores.
 SLEEPING := --workload synthetic --stage0-ms 20,20 --stage1-ms 60 --payload-mb 1 --chunks 24
 
-.PHONY: demo test units waiting check types imports spelling fix compat lab slides site screenshots pictures bench mutants hosts slurm-page gpu-kit gpu clean
+.PHONY: demo test check types imports spelling fix compat lab slides site screenshots pictures bench mutants hosts slurm-page gpu-kit gpu clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
 	$(BIN)/ppwork run --verify
 
 test: check  ## set up, then every check and test
-	$(MAKE) --no-print-directory -j 2 --output-sync=recurse units waiting
-	$(BIN)/python -m pytest $(LESSONS) $(TIMED)
-
-# In the time that those which wait leave over, and behind them in line.
-units:
 	rm -f .coverage*
-	nice $(BIN)/coverage run -m pytest -n 2 --dist worksteal tests/unit tests/project
+	$(BIN)/coverage run -m pytest -n 3 --dist worksteal tests/unit tests/project
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include="$(PURE)" --skip-covered --fail-under=95
-
-waiting:
 	$(BIN)/python -m pytest $(LESSONS) $(WAITING) tests/multiproc tests/notebooks --ignore tests/notebooks/test_papermill.py \
 		$(filter-out $(TIMED) $(QUEUED),$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
+	$(BIN)/python -m pytest $(LESSONS) $(TIMED)
 
 check: .venv/.dev
 	$(BIN)/ruff check .
