@@ -246,8 +246,7 @@ def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> 
         raise PeerTimeoutError(
             what,
             where={"rank": rank, "peer": next(iter(missing), None)},
-            check_first="what did they say, and where do they stand or end before it? For a longer load "
-            "raise `timeout_s`",
+            check_first="what did they say, and where do they stand? For a longer load raise `timeout_s`",
         ) from error
 
 
