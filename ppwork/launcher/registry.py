@@ -187,7 +187,9 @@ def runs_of_own_torchruns(listed: Sequence[str]) -> list[RunEntry]:
             continue
         with contextlib.suppress(psutil.Error, OSError, AttributeError):  # it is gone; or this is no Linux
             mapped = [Path(mapping.path) for mapping in process.memory_maps()]
-            parents |= {path.parent: process.parent() for path in mapped if PULSE.fullmatch(path.name)}
+            folders = [path.parent for path in mapped if PULSE.fullmatch(path.name)]
+            if folders and (parent := process.parent()) is not None:
+                parents |= dict.fromkeys(folders, parent)
     runs = []
     for folder, parent in parents.items():
         if not any(folder.is_relative_to(Path(known).resolve()) for known in listed):

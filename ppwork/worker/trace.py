@@ -136,7 +136,7 @@ class CallRecorder:
             self._writer.close_in_child()
         self._writer, self._is_open, self._devices, self._ops = None, False, None, self._asks_ops
         self._folder, self._main = self._inner.folder, threading.main_thread().ident
-        self._inside.call = False
+        self._inside.call = self._inside.plane = False
         self._handles.clear()
         self._dropped.clear()
         self._results.clear()
