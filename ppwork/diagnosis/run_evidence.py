@@ -232,10 +232,9 @@ class RunEvidence:
         if self.clocks.get(STAGE0_RANK) not in (None, Clock.of_this_host().name):
             return 0
         try:
-            written_ns = self.torchrun_log.stat().st_mtime_ns
+            return _written_ns(self.torchrun_log)
         except OSError:
             return 0
-        return written_ns - (time.time_ns() - time.monotonic_ns())
 
     @cached_property
     def end(self) -> LaunchEnd | None:
@@ -306,20 +305,17 @@ class RunEvidence:
         first = min(self.records, key=lambda record: record.at_ns, default=None)
         if first is None or {*self.clocks.values()} - {Clock.of_this_host().name}:
             return None
-        since_ns = time.time_ns() - time.monotonic_ns()
         try:
-            age_ns = (
-                failure_file(self.home(first.rank), first.rank).stat().st_mtime_ns - since_ns - first.at_ns
-            )
+            late_ns = _written_ns(failure_file(self.home(first.rank), first.rank)) - first.at_ns
             before = [
                 rank
                 for rank in range(self.topology.world_size)
                 if self.signal_of(rank) == signal.SIGTERM
-                and stacks_file(self.home(rank), rank).stat().st_mtime_ns - since_ns < first.at_ns
+                and _written_ns(stacks_file(self.home(rank), rank)) < first.at_ns
             ]
         except OSError:  # somebody has removed one meanwhile
             return None
-        return before[0] if len(before) == 1 and abs(age_ns) < QUIET_NS else None
+        return before[0] if len(before) == 1 and abs(late_ns) < QUIET_NS else None
 
     def dead_threads(self, rank: int) -> list[DeadThread]:
         """Return the threads of a rank that died, by what it wrote down."""
@@ -456,3 +452,12 @@ class RunEvidence:
         if code == -signal.SIGTERM:
             return "got SIGTERM"
         return MEANINGS.get(code) or death(code)
+
+
+def _written_ns(path: Path) -> int:
+    """Return when a file was last written, on this host's monotonic clock.
+
+    Raises:
+        OSError: It is not there.
+    """
+    return path.stat().st_mtime_ns - (time.time_ns() - time.monotonic_ns())

@@ -700,7 +700,7 @@ def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
     elif exit_code is None and not evidence.torchrun_text.strip():
         what = "No rank left a record and there is no summary: the run goes on, or its launcher was killed."
         check = "does it go on? `ppwork diagnose`, without a path, looks into its ranks (pip install py-spy)"
-        check += "; `ppwork ps` lists those of `ppwork run`"
+        check += "; `ppwork ps` says what each of them does"
         cause = record_of(evidence, NOBODY, "NotEnded", what, check)
     else:
         ending = "torchrun failed" if exit_code is None else f"torchrun ended with code {exit_code}"
