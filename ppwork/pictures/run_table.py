@@ -18,6 +18,7 @@ from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.notes import (
     odd_results,
     told_of_metadata,
+    told_of_options,
     told_of_results,
     told_of_writes,
     useless_cuts,
@@ -164,6 +165,8 @@ def _warnings(finished: Run) -> list[tuple[str, str]]:
         rows.append(("writes", told_of_writes(finished.entries_by_rank)))
     if METADATA_DIFFERS in summary:
         rows.append(("metadata", told_of_metadata(finished.entries_by_rank)))
+    if idle := told_of_options(finished.plan.options, finished.entries_by_rank):
+        rows.append(("options", idle))
     for rank in range(finished.plan.world_size):
         rows += [("lost", f"on rank {rank} {thread}") for thread in dead_threads(finished.run_dir, rank)]
     return rows

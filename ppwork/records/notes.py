@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ppwork.errors import listed, named_chunks, named_ranks, ranks_by_value
-from ppwork.records.run import NOTHING_RESET, ODD_RESULTS, QUEUE, metadata_apart, writes_apart
-from ppwork.records.spans import RESULTS_DIFFER, Entry, Instant
+from ppwork.errors import listed, meant, named_chunks, named_ranks, ranks_by_value
+from ppwork.records.run import NOTHING_RESET, ODD_RESULTS, OPTIONS_ASKED, QUEUE, metadata_apart, writes_apart
+from ppwork.records.spans import RESULTS_DIFFER, Entry, Instant, Recorder
 
 
 def queues_of(entries: Iterable[Entry]) -> list[dict[str, str | int]]:
@@ -32,6 +32,29 @@ def came_with_a_cut(entries: Iterable[Entry], chunk: int) -> bool:
     """Say whether a chunk began a new epoch of the cache, by rank 0's entries."""
     epochs = {entry.chunk_index: entry.cache_epoch for entry in entries if entry.chunk_index >= 0}
     return chunk - 1 in epochs and epochs.get(chunk, 0) > epochs[chunk - 1]
+
+
+def note_asked_options(recorder: Recorder, options: Collection[str], asked: Iterable[str]) -> None:
+    """Record which names of options a rank's stage asked for, if the plan has options."""
+    if len(options):
+        recorder.instant(OPTIONS_ASKED, text="\n".join(sorted(asked)))
+
+
+def told_of_options(options: Collection[str], entries_by_rank: Mapping[int, Sequence[Entry]]) -> str:
+    """Say which options of a plan no stage asked for; empty if a rank does not tell.
+
+    A stage may also pass its options on in a way that is not seen, so nothing is said if none asked for any.
+    """
+    notes = [
+        [entry.text for entry in entries if isinstance(entry, Instant) and entry.name == OPTIONS_ASKED]
+        for entries in entries_by_rank.values()
+    ]
+    asked = {name for texts in notes for text in texts for name in text.splitlines()}
+    if not all(notes) or not asked:
+        return ""
+    idle = [name for name in options if name not in asked]
+    questions = "".join(meant(name, asked - {*options}) for name in idle)
+    return f"no stage asked for {listed(map(repr, idle))}; {questions}".rstrip("; ") if idle else ""
 
 
 def why_not_reset(*, of_loop: bool) -> str:

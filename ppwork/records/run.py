@@ -53,6 +53,8 @@ SAID = "returned_metadata"
 """An instant of a mesh rank that gave metadata with its result; its figures are a digest of each value."""
 METADATA_DIFFERS = "metadata_differs"
 """Key of a summary: the chunks in which mesh ranks gave different metadata; the leader's is sent."""
+OPTIONS_ASKED = "options.asked"
+"""An instant at the end of a rank whose plan has options: the names that its stage asked for, one a line."""
 STREAM_ENDED = "stream_ended"
 """Key of a summary: the line about a stream that ``encode`` has ended, maybe by a forgotten ``return``. Rank
 0 records an instant of this name, with this text."""

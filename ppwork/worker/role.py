@@ -11,6 +11,7 @@ import torch
 
 from ppwork.plan import Plan
 from ppwork.protocol.topology import Role
+from ppwork.records.notes import note_asked_options
 from ppwork.records.spans import JOIN, LOAD, Recorder
 from ppwork.runtime import Groups, MeshPlane, Stage0Plane
 from ppwork.runtime.groups import join
@@ -18,6 +19,7 @@ from ppwork.runtime.membership import Membership
 from ppwork.stage import NoTensorParallel, StageContext, StageKind, load_stage
 from ppwork.version import __version__
 from ppwork.worker import progress
+from ppwork.worker.asked_options import AskedOptions
 from ppwork.worker.clock_exchange import settle_clocks
 from ppwork.worker.collectives import TPGroup
 from ppwork.worker.digests import compare_loaded
@@ -64,8 +66,9 @@ def play(
     log.info("joined as %s on %s", groups.role, groups.device)
     settle_clocks(groups, recorder)
     tally = Tally(rank, str(groups.role), plan.compare_collectives)
+    options = AskedOptions(plan.options)
     with recorder.span(LOAD):
-        stage = injector.stage(load(plan, groups, tally, run_dir))
+        stage = injector.stage(load(options.put_into(plan), groups, tally, run_dir))
     # No rank waits in a collective for a rank that is still loading, or has failed to load.
     compare_loaded(groups, plan, stage)
     with recorded(plan, groups, recorder, failure, injector.hook) as plane:
@@ -74,6 +77,7 @@ def play(
             run_stage0(plane, stage)
         elif isinstance(plane, MeshPlane):
             run_mesh(plane, stage, tally)
+    note_asked_options(recorder, options, options.asked)
     log.info("left")
 
 

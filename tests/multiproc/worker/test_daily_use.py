@@ -91,7 +91,7 @@ def test_a_run_without_any_chunk_fails_and_says_what_ended_its_stream(run, tmp_p
 
 def test_a_source_that_forgets_to_return_a_later_chunk_is_warned_of_by_line(run, tmp_path):
     """It was called well: of ten chunks four came, as no `return` is a `None`, and that is the end."""
-    options = {**OPTIONS, "source": {"ends": 3}}
+    options = {**OPTIONS, "source": {"ends": 3}, "scalse": 1}
     plan = run.plan.replace(options=options, verify=False, stage0="daily_stages:Forgets")
     short = pp.launch(plan, out=tmp_path / "short")
     line = inspect.getsourcelines(Forgets.encode)[1] + 3
@@ -101,6 +101,8 @@ def test_a_source_that_forgets_to_return_a_later_chunk_is_warned_of_by_line(run,
     )
     assert short.summary["chunks"] == 3
     assert (short.summary["stream_ended"], dict(rows_of(short))["ended"]) == (said, said)
+    assert dict(rows_of(short))["options"] == "no stage asked for 'scalse'"
+    assert "options" not in dict(rows_of(run))
     assert said in pp.diagnose(short).text
     assert pp.diagnose(short).is_odd
     assert not pp.diagnose(run).is_odd
