@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ppwork.diagnosis.branches import branch_of, helpers_branch, left_loop
-from ppwork.diagnosis.call_texts import names_one_root
+from ppwork.diagnosis.call_texts import COLLECTIVES, names_one_root
 from ppwork.diagnosis.evidence_weights import NAMED, PLACES, SYMPTOMS
 from ppwork.diagnosis.findings import Finding
 from ppwork.diagnosis.job_errors import peer_in, said_of
@@ -220,12 +220,14 @@ def missing(evidence: JobEvidence) -> Finding | None:
         what = f"{doing[:1].upper()}{doing[1:]}, and went first; {end}."
         check_first = f"{STACKS}; is the line above the call that all should be in?"
         if (killed := _not_ended_by_sigterm(evidence, ranks)) != ():
-            is_one = not killed[1:]
-            what += (
-                f" {capital(killed)} had to be killed (SIGKILL), as one that stands stopped does: no SIGTERM "
+            them = "them" if killed[1:] else "it"
+            what = (
+                f"{capital(killed)} had to be killed (SIGKILL): no SIGTERM ended {them}, as of one that "
+                f"stands stopped. {what}"
             )
-            what += f"ends {'it' if is_one else 'them'}."
             check_first = f"who stopped {named_ranks(killed)} (SIGSTOP)? else {check_first}"
+        elif evidence.half(waiting[0]):
+            what += " There it waited for a message: why none came, no log shows."
         words = evidence.error.get(waiting[0])
         said = (f"rank {waiting[0]} said: {said_of(words).splitlines()[0]}",) if words is not None else ()
         stack = evidence.place.get(waiting[0])
@@ -468,6 +470,13 @@ def only_symptoms(evidence: JobEvidence, ranks: tuple[int, ...]) -> Finding:
     error = evidence.error.get(ranks[0]) or next(iter(evidence.nobodys[-1:]), None)
     hints = (f"rank {ranks[0]} said: {said_of(error).splitlines()[0]}",) if error is not None else ()
     check_first = f"do group, root and sizes agree there? the network between the hosts? {DETAIL}"
+    calls = evidence.in_call()
+    together = [rank for rank, call in calls.items() if call in COLLECTIVES]
+    if together[1:] and (others := [rank for rank in calls if evidence.half(rank)]):
+        whose = f"{named_ranks(others)}, which {were(tuple(others))} in {calls[others[0]]},"
+        check_first = (
+            f"is {whose} in the group of that {calls[together[0]]}, as without `group=`? {check_first}"
+        )
     if own_lines := evidence.own_lines():
         check_first = (
             f"did a rank that printed something else pass over an exception, and a call? {check_first}"

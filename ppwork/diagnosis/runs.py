@@ -101,6 +101,7 @@ from ppwork.records.run import (
     RETURNED_DIFFERS,
     SUMMARY_FILE,
     TORCHRUN_LOG,
+    UNRELEASED,
     WRONG,
     FinishedProgram,
     by_how_much,
@@ -399,6 +400,14 @@ def _useless_cuts(evidence: RunEvidence) -> tuple[str, ...]:
     if not (cuts := chunks_noted(evidence.entries, NOTHING_RESET)):
         return ()
     return (f"At the cut of {named_chunks(cuts)} {why_not_reset(of_loop=evidence.of_loop)}",)
+
+
+def _unreleased(evidence: RunEvidence) -> tuple[str, ...]:
+    """Return what is not known of a loop that does not say when it has decoded a result."""
+    if not (chunks := chunks_noted(evidence.entries, UNRELEASED)):
+        return ()
+    why = f"from chunk {chunks[0]} on its loop called no `release_result` after a result"
+    return (f"how long its decodes took: {why}",)
 
 
 def _apart(evidence: RunEvidence) -> tuple[str, ...]:
@@ -751,7 +760,10 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
         evidence.run_dir,
         headline=headline,
         seen=seen,
-        unknown=() if is_alone else (NOT_COMPARED + (BY_LOOP if evidence.of_loop else BY_VERIFY),),
+        unknown=(
+            *_unreleased(evidence),
+            *(() if is_alone else (NOT_COMPARED + (BY_LOOP if evidence.of_loop else BY_VERIFY),)),
+        ),
         is_odd=bool(seen or is_short or is_empty),
     )
 

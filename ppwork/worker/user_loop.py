@@ -24,7 +24,7 @@ from ppwork.errors import LocalProtocolError, PPWorkError
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.session import Session
 from ppwork.protocol.topology import STAGE0_RANK, Role
-from ppwork.records.run import NOTHING_RESET, OUTPUTS_FILE
+from ppwork.records.run import NOTHING_RESET, OUTPUTS_FILE, UNRELEASED
 from ppwork.records.spans import STAGE1_MS, Recorder, WhichChunk
 from ppwork.runtime import Groups, MeshPlane, PPControlPlane
 from ppwork.worker import progress
@@ -46,7 +46,7 @@ WAITS = ("receive_result", "await_result", "shutdown")
 UNASKED = "chunk %d came with a cut, and the loop did not read `chunk.plan.reset_cache`: was nothing reset?"
 UNCOMPARED = "`plane.compare` compared nothing: %s (said once)"
 NOBODY_HERE = "no other mesh rank shares this host and its run folder"
-UNRELEASED = (
+NOT_RELEASED = (
     "`%s` was called without `release_result` for chunk %d: that may have held the next result back, and "
     "hides its decode from records; call `plane.release_result()` after each decode (said once)"
 )
@@ -218,7 +218,8 @@ class UserLoop:
         elif self._held is not None:
             if call in WAITS and not self._told:
                 self._told = True
-                log.warning(UNRELEASED, call, self._held[0].ids.chunk_index)
+                log.warning(NOT_RELEASED, call, self._held[0].ids.chunk_index)
+                self._recorder.instant(UNRELEASED, ids=self._held[0].ids.where())
             self._emit(*self._held, now_ns)
             self._held = None
         elif call == "computed" and self._chunks:

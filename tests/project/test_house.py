@@ -19,13 +19,13 @@ LIBRARY_FILES, LIBRARY_LINES = 32, 6872
 its authors read it. There is room for some lines; a commit that raises the limit says why. The last:
 ``runtime.device``, because a GPU that is not there, or variables that come too late, were told by nobody, and
 the time of the device in a loop of one's own, in place of its launches."""
-RANK_FILES, RANK_LINES = 69, 14275
+RANK_FILES, RANK_LINES = 69, 14279
 """What ``ppwork.ranks`` may need, which a prototype imports: every rank loads it when it starts. The last
 lines are all of what strangers missed: a cut for which a loop does not ask, ``compare``, results that differ
 fail a run, an ``encode`` without a ``return`` is refused, a refused start leaves its reason, torchrun's
 closing report repeats the cause, one mesh rank alone wrote into what all had received, a stage asks for
 ``compare``, too, metadata that mesh ranks give differently are told, which side made a
-collective more, ``runtime.device``, and which call of an earlier line a rank may have left out."""
+collective more, ``runtime.device``, which call of an earlier line a rank may have left out, and a loop that releases nothing."""
 RANK_ROOMS = {"protocol", "runtime", "records", "worker", "timeline"}
 """``timeline`` is there for the summary that rank 0 writes; what starts ranks, draws or teaches is not."""
 GROUND = {"errors", "process", "version", "plan", "stage", "ranks"}

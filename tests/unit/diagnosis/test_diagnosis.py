@@ -42,6 +42,7 @@ from ppwork.records.run import (
     STREAM_ENDED,
     SUMMARY_FILE,
     TORCHRUN_LOG,
+    UNRELEASED,
     LaunchEnd,
     Run,
     log_file,
@@ -886,6 +887,16 @@ def test_run_that_ended_well_did_not_fail(run):
     (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 8, "dropped_chunks": [4, 5, 6]}))
     said = "the run emitted 8 chunks; a flush made chunks 4 to 6 stale"  # a loop may have used them
     assert diagnose(run).text == f"Nothing failed: {said}.\n{open_question}"
+
+
+def test_a_loop_that_releases_no_result_leaves_open_how_long_its_decodes_took(run):
+    (run / SUMMARY_FILE).write_text('{"chunks": 8, "max_abs_diff": 0.0}')
+    write_spans(run, {0: [Instant(UNRELEASED, "main", ZERO, 1, 1, 0)]})
+    found = diagnose(run, 0)
+    assert found.unknown == (
+        "how long its decodes took: from chunk 1 on its loop called no `release_result` after a result",
+    )
+    assert not found.is_odd
 
 
 def test_results_that_differ_stand_above_a_good_end(run):

@@ -476,10 +476,22 @@ def test_a_rank_that_showed_no_stack_is_asked_for_its_steps_and_its_group(tmp_pa
 def test_the_rank_that_no_sigterm_ended_is_asked_for_its_stop(tmp_path):
     job = folder(tmp_path, AWAITS_RESULT, "", "", console=report(0, r0=1, r1=-15, r2=-9))
     found = said(job)
-    assert "Rank 2 had to be killed (SIGKILL), as one that stands stopped does" in found.sentence, found.text
+    killed = "Rank 2 had to be killed (SIGKILL): no SIGTERM ended it, as of one that stands stopped."
+    assert found.sentence.startswith(killed), found.text
     assert found.check_first.startswith("who stopped rank 2 (SIGSTOP)?")
     both = said(folder(tmp_path / "both", AWAITS_RESULT, "", "", console=report(0, r0=1, r1=-9, r2=-9)))
-    assert "stands stopped does" not in both.sentence
+    assert "stands stopped" not in both.sentence
+    assert both.sentence.endswith("There it waited for a message: why none came, no log shows."), both.text
+
+
+def test_who_stands_in_a_message_is_asked_for_in_the_group_of_a_sum_that_does_not_end(tmp_path):
+    """A sum without `group=` waits for rank 0, too; a helper's line does not show which group it has."""
+    line = "dist.all_reduce(x, group=group)"
+    sums = [stood(rank, 9, line, "all_reduce") for rank in (1, 2)]
+    found = said(folder(tmp_path, AWAITS_RESULT, *sums, console=report(0, r0=1, r1=1, r2=1)))
+    assert found.cause.error_type == "OnlySymptoms", found.text
+    asked = "is rank 0, which was in recv, in the group of that all_reduce, as without `group=`?"
+    assert found.check_first.startswith(asked)
 
 
 def test_ranks_that_showed_nothing_are_sent_to_the_tool_that_sees_their_calls(tmp_path):

@@ -13,6 +13,7 @@ from ppwork.plan import Plan
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.session import Session
 from ppwork.protocol.topology import Role
+from ppwork.records.run import UNRELEASED
 from ppwork.records.spans import STAGE1_MS, Recorder, Span, read_entries, span_file
 from ppwork.worker import collectives, progress, user_loop
 from ppwork.worker.backend_wait import lend
@@ -82,18 +83,21 @@ def test_rank_zero_encodes_before_a_send_and_decodes_before_anything_else(record
     works("shutdown")
     assert spans(entries()) == [("encode", 0), ("encode", 1), ("decode", 0), ("decode", 1), ("encode", 2)]
     said = [(e.name, e.chunk_index, e.figures) for e in entries() if not isinstance(e, Span)]
-    assert said == [("emit", 0, {STAGE1_MS: 3.0}), ("emit", 1, {STAGE1_MS: 3.0}), ("drop", 2, {})]
+    emitted = [("emit", k, {STAGE1_MS: 3.0}) for k in range(2)]
+    assert said == [(UNRELEASED, 0, {}), *emitted, ("drop", 2, {})]
 
 
 def test_a_loop_that_says_of_no_result_that_it_was_decoded_is_told_once(recorded, caplog):
     """The pages make it a duty; without it the timeline gave the decode to the next chunk."""
-    _, works, _ = recorded
+    _, works, entries = recorded
     for k in range(3):
         works("send", IDS[k])
         works("receive_result", result(k))
     works("shutdown")
     (warning,) = [record.getMessage() for record in caplog.records]
     assert warning.startswith("`receive_result` was called without `release_result` for chunk 0")
+    (noted,) = [entry for entry in entries() if entry.name == UNRELEASED]
+    assert noted.chunk_index == 0
 
 
 def test_the_last_result_is_to_be_released_too_and_a_loop_that_does_it_hears_nothing(recorded, caplog):
