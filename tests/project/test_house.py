@@ -25,7 +25,8 @@ lines are all of what strangers missed: a cut for which a loop does not ask, ``c
 fail a run, an ``encode`` without a ``return`` is refused, a refused start leaves its reason, torchrun's
 closing report repeats the cause, one mesh rank alone wrote into what all had received, a stage asks for
 ``compare``, too, metadata that mesh ranks give differently are told, which side made a
-collective more, ``runtime.device``, which call of an earlier line a rank may have left out, and a loop that releases nothing."""
+collective more, ``runtime.device``, which call of an earlier line a rank may have left out, and a loop that
+releases no result."""
 RANK_ROOMS = {"protocol", "runtime", "records", "worker", "timeline"}
 """``timeline`` is there for the summary that rank 0 writes; what starts ranks, draws or teaches is not."""
 GROUND = {"errors", "process", "version", "plan", "stage", "ranks"}
