@@ -41,8 +41,8 @@ class Law(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"a latency of {self.latency_us:.0f} us, a bandwidth of {self.mb_per_s:.0f} MB/s. Both parts are "
-            f"equal at {_size(self.equal_bytes)}"
+            f"{self.latency_us:.0f} us and its bytes at {self.mb_per_s:.0f} MB/s, which count as much from "
+            f"{_size(self.equal_bytes)} on"
         )
 
 
@@ -69,10 +69,10 @@ def sizes(
             check_first="are there two sizes, and did the larger one take longer?",
         )
     rows = [[str(size), f"{times[size]:.0f}", f"{law.us(size):.0f}"] for size in sorted(times)]
-    finding = f"{_measured(law, times, many)}: {law}."
+    finding = f"A message costs {law}."
     rested = rested or {}
     if (after := Law.of(rested, many)) is not None:
-        finding += f" After a rest {_measured(after, rested, many)}: {after}."
+        finding += f" After a rest it costs {after}."
     if many != most:
         off = times[most] / law.us(most)
         finding += f" {most:,} B take {times[most]:.0f} us, {off:.1f} times the solid line."
@@ -81,10 +81,6 @@ def sizes(
         lambda: _draw_sizes(times, rested, many, law, after),
         Table(["bytes", "measured", "by the law"], rows, above="one message, microseconds"),
     )
-
-
-def _measured(law: Law, times: Mapping[int, float], many: int) -> str:
-    return f"{law.few:,} B take {law.latency_us:.0f} us, {many:,} B take {times[many]:.0f} us"
 
 
 def _size(size: float) -> str:
