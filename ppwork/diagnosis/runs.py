@@ -37,7 +37,6 @@ import re
 import signal
 from collections.abc import Sequence
 from dataclasses import replace as replace_fields
-from itertools import pairwise
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -57,9 +56,10 @@ from ppwork.diagnosis.outside_calls import (
     with_own_call,
 )
 from ppwork.diagnosis.recorded_calls import with_calls
-from ppwork.diagnosis.report import death
+from ppwork.diagnosis.run_ends import last_told, stopped, without_cause
 from ppwork.diagnosis.run_evidence import ENDED_WELL, RunEvidence
-from ppwork.diagnosis.stacks import HEAD, IN_THREAD, Frame, callers_of, frames_of, line_of, tracebacks
+from ppwork.diagnosis.run_notes import is_told, noted, ranks_apart, too_few, unread
+from ppwork.diagnosis.stacks import HEAD, Frame, callers_of, frames_of, line_of
 from ppwork.diagnosis.uneven_collectives import (
     MISMATCH,
     beside,
@@ -76,7 +76,6 @@ from ppwork.errors import (
     StuckError,
     TerminalNotice,
     listed,
-    named_chunks,
     named_ranks,
 )
 from ppwork.plan import Plan
@@ -87,32 +86,17 @@ from ppwork.records.failure import FailureRecord, first_cause
 from ppwork.records.files import read_json
 from ppwork.records.folder import REFUSED_FILE
 from ppwork.records.notes import (
-    came_with_a_cut,
-    told_of_metadata,
     told_of_results,
-    told_of_writes,
-    why_not_reset,
 )
-from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import (
     FAILED_AT_END,
-    NOTHING_RESET,
     ODD_RESULTS,
-    RETURNED_DIFFERS,
-    SUMMARY_FILE,
     TORCHRUN_LOG,
-    UNRELEASED,
     WRONG,
     FinishedProgram,
-    by_how_much,
-    chunks_noted,
     stream_ended,
 )
-from ppwork.records.spans import HANDLE_LET_GO, Instant
 
-NOT_COMPARED = "whether each mesh rank had its own share of the weights, and the cache that it should have: "
-BY_VERIFY = "`ppwork run --verify` compares with one process"
-BY_LOOP = "`plane.compare` compares what all hold alike, and a run with a mesh of one the shares"
 UNANSWERED = "The loop went on after chunk "
 """What a mesh rank says whose loop has left out an answer; the line that it names is the loop's."""
 MOST_ENDS = 3
@@ -203,7 +187,7 @@ def _diagnose_run(paths: Sequence[Path], exit_code: int | None) -> Diagnosis:
             or cause
         )
     if cause is None:
-        return _without_cause(evidence, exit_code)
+        return without_cause(evidence, exit_code)
     if cause.error_type == KeyboardInterrupt.__name__ and not _was_raised(cause):
         cause = _interrupted(evidence, cause)
     # Who noticed saw those that had come by then, and the ledgers have who came later.
@@ -297,11 +281,11 @@ def _explained(
         for r in others
         if (r.error_type, r.what, r.source) == (cause.error_type, cause.what, cause.source)
     }
-    beside_it = _beside(evidence)
+    beside_it = noted(evidence)
     at_end = cause.what.startswith(FAILED_AT_END)
     if at_end:
-        beside_it += _apart(evidence)
-    beside_it += _too_few(evidence, cause)
+        beside_it += ranks_apart(evidence)
+    beside_it += too_few(evidence, cause)
     told = "" if at_end else _answer_of_another_shape(evidence, cause)
     if told:
         cause, beside_it = replace(cause, check_first=WRONG[ODD_RESULTS]), beside_it[1:]
@@ -312,13 +296,13 @@ def _explained(
         cause,
         lines=users_lines(cause, evidence.run_dir) if not (cause.symptom or cause.between or at_end) else (),
         log=evidence.log_of(cause.rank),
-        seen=tuple(line for line in beside_it if not _is_told(line, cause, evidence)),
+        seen=tuple(line for line in beside_it if not is_told(line, cause, evidence)),
         others=tuple(others),
         places=_places(evidence, cause, others, waits, alike),
         waits=tuple(wait._replace(call=evidence.in_their_words(wait.call)) for wait in waits),
         # A rank that fails leaves the others at other counts, and a guard has named the calls itself.
         flight=tuple(map(str, differences(flights))) if hang and not cause.between else (),
-        unknown=_unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
+        unknown=unread(evidence) + (unknown if hang else ()) + open_questions(evidence, cause, others),
         headline=_headline(evidence, cause, alike, told),
     )
 
@@ -331,95 +315,6 @@ def _of_no_chunk(evidence: RunEvidence, cause: FailureRecord) -> FailureRecord:
     what = f"{ended}. No chunk had come when {cause.what[0].lower()}{cause.what[1:]}"
     check_first = "the lines of encode that return; then the traceback in its log"
     return replace(cause, what=what, check_first=check_first, source="", traceback="")
-
-
-def _too_few(evidence: RunEvidence, cause: FailureRecord) -> tuple[str, ...]:
-    """Return what ``finish`` may not have reckoned with: that fewer chunks came than the plan has."""
-    entries, planned = evidence.entries.get(STAGE0_RANK, []), evidence.plan.chunks
-    came = len({entry.chunk_index for entry in entries if entry.name in ("emit", "drop")})
-    if "stage's finish raised" not in cause.what or not 0 < came < (planned or 0):
-        return ()
-    return (f"Only {came} of the plan's {planned} chunks had come when `finish` was called",)
-
-
-def _beside(evidence: RunEvidence) -> tuple[str, ...]:
-    """Return a line about each thing that ends no run by itself."""
-    ended = filter(None, [stream_ended(evidence.entries.get(STAGE0_RANK, []))])
-    own = (*_odd_results(evidence), *_useless_cuts(evidence), *_let_go(evidence), *_dead_threads(evidence))
-    return (*own, *ended)  # that it ended was mostly meant: a question, behind what is known
-
-
-def _is_told(line: str, cause: FailureRecord, evidence: RunEvidence) -> bool:
-    """Say whether a line is in the cause, or of a thread that died, and the cause says so."""
-    died = map(str, evidence.dead_threads(STAGE0_RANK))
-    return line in cause.what or any(thread in line and thread in cause.what for thread in died)
-
-
-def _dead_threads(evidence: RunEvidence) -> tuple[str, ...]:
-    """Return a line about each rank of which a thread ended in an exception: Python goes on without it."""
-    lines, went_on = [], "and the rank went on without it"
-    for rank in range(evidence.topology.world_size):
-        written = evidence.dead_threads(rank)
-        lines += [f"On rank {rank} {thread}, {went_on}" for thread in written]
-        shown = [stack for stack in tracebacks(evidence.text_of(rank)) if stack.above.startswith(IN_THREAD)]
-        if shown and not written:  # before the rank could write it down
-            at = f" at {frame.at}" if (frame := shown[-1].users) is not None else ""
-            error = f"{shown[-1].error}: {shown[-1].message.partition(chr(10))[0]}"
-            lines.append(f"A thread of rank {rank} died{at} of {error}, {went_on}")
-    return tuple(lines)
-
-
-def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
-    """Return a line about results of mesh ranks that were not the same, which end no run."""
-    if not (odd := evidence.odd_results):
-        return ()
-    what = f"Mesh ranks returned different results in {named_chunks(odd)}: the leader's were sent"
-    what += f"; {told}" if (told := told_of_results(evidence.entries)) else ""
-    where = "All that differs: the logs of the mesh ranks, or a run with `--digests`"
-    if evidence.of_loop:
-        where = "Which rank is wrong is not known: print what each of them passes to `reply` there"
-    if came_with_a_cut(evidence.entries.get(STAGE0_RANK, []), first := odd[0]):
-        where = f"Chunk {first} came with a cut: did each of them reset its cache there? {where}"
-    return (f"{what}. {where}",)
-
-
-def _let_go(evidence: RunEvidence) -> tuple[str, ...]:
-    """Return a line about each place whose collectives nobody waited for: results may be wrong."""
-    ranks: dict[str, list[int]] = {}
-    for rank in evidence.topology.mesh_ranks:
-        for entry in evidence.entries.get(rank, []):
-            if isinstance(entry, Instant) and entry.name == HANDLE_LET_GO:
-                ranks.setdefault(entry.text.partition(": ")[0], []).append(rank)
-    what = "let go of a handle that nobody had waited for, at"
-    early = "its tensor may have been used too early"
-    return tuple(f"{named_ranks(of).capitalize()} {what} {line}: {early}" for line, of in ranks.items())
-
-
-def _useless_cuts(evidence: RunEvidence) -> tuple[str, ...]:
-    """Return a line about cuts at which a generator or a loop reset nothing: results may be wrong."""
-    if not (cuts := chunks_noted(evidence.entries, NOTHING_RESET)):
-        return ()
-    return (f"At the cut of {named_chunks(cuts)} {why_not_reset(of_loop=evidence.of_loop)}",)
-
-
-def _unreleased(evidence: RunEvidence) -> tuple[str, ...]:
-    """Return what is not known of a loop that does not say when it has decoded a result."""
-    if not (chunks := chunks_noted(evidence.entries, UNRELEASED)):
-        return ()
-    why = f"from chunk {chunks[0]} on its loop called no `release_result` after a result"
-    return (f"how long its decodes took: {why}",)
-
-
-def _apart(evidence: RunEvidence) -> tuple[str, ...]:
-    """Return a line about tensors that only some mesh ranks wrote into, and one about other metadata."""
-    wrote, said = told_of_writes(evidence.entries), told_of_metadata(evidence.entries)
-    lines = [f"{wrote}. A wrong share, if it was not meant: `.clone()` before the write"] if wrote else []
-    asked = "the leader's was sent. Does a rank hold another state? For its own, let followers give none"
-    return (*lines, f"{said}; {asked}") if said else tuple(lines)
-
-
-def _unread(evidence: RunEvidence) -> tuple[str, ...]:
-    return tuple(f"what {name} says: it does not read" for name in evidence.unreadable)
 
 
 def _for_the_cause(
@@ -532,20 +427,15 @@ def _places(
         told_by = record.where.get("peer") if record.error_type == TerminalNotice.__name__ else None
         what = "the same" if known else f"told by rank {told_by}" if told_by in spoke else ""
         error = f"{record.error_type}: {what}" if what else _error(record)
-        lines[record.rank] = f"then rank {record.rank}{after}: {error}{_last(evidence, record.rank)}"
+        lines[record.rank] = f"then rank {record.rank}{after}: {error}{last_told(evidence, record.rank)}"
     for rank in range(evidence.topology.world_size):
         if rank not in (cause.rank, *lines, *waiting) and not (rank in evidence.absent and cause.rank < 0):
-            lines[rank] = f"rank {rank} {evidence.end_of(rank)}{_last(evidence, rank)}"
+            lines[rank] = f"rank {rank} {evidence.end_of(rank)}{last_told(evidence, rank)}"
     return lines
 
 
 def _error(record: FailureRecord) -> str:
     return f"{record.error_type}: {without_noise(record.what.partition(chr(10))[0])}".removesuffix(": ")
-
-
-def _last(evidence: RunEvidence, rank: int) -> str:
-    point = evidence.last_point(rank)
-    return f" (last: {point})" if point else ""
 
 
 def _inferred_cause(
@@ -558,7 +448,7 @@ def _inferred_cause(
     """Return a record for the rank that the symptoms point to, or that held up a run past its limit."""
     by_launcher = (PAST_LIMIT, TORCHRUN_STOPPED, TORCHRUN_HUNG)
     if exit_code is not None and (exit_code in by_launcher or exit_code < 0):
-        return _stopped(evidence, waits, exit_code)
+        return stopped(evidence, waits, exit_code)
     if symptom is None:
         return None
     rank = _pointed_at(evidence, statements, waits)
@@ -619,184 +509,3 @@ def _pointed_at(
     left = [rank for rank in silent if evidence.signal_of(rank) != signal.SIGTERM] or silent
     awaited = [rank for rank in roots(waits) if rank in left]
     return next(iter(awaited), left[0] if len(left) == 1 else None)
-
-
-def _stopped(evidence: RunEvidence, waits: tuple[Wait, ...], exit_code: int) -> FailureRecord:
-    """Return the record of a run that the launcher ended: how far it was, and which rank held it up."""
-    if exit_code == TORCHRUN_STOPPED:
-        what, check = "torchrun was stopped (SIGSTOP) and the run was ended.", "who sends SIGSTOP to it?"
-        return record_of(evidence, NOBODY, "TorchrunStopped", what, check)
-    if exit_code == TORCHRUN_HUNG:
-        what = "All ranks had ended, and torchrun did not leave: the run was ended without it."
-        check = "was its store removed? it is in XDG_RUNTIME_DIR or TMPDIR, beside the list of runs"
-        return record_of(evidence, NOBODY, "TorchrunHung", what, check)
-    if exit_code < 0:
-        what = f"torchrun {death(exit_code)}, and its ranks with it."
-        check = "who killed it? the kernel's log, if it was out of memory"
-        return record_of(evidence, NOBODY, "TorchrunKilled", what, check)
-    emits = [e.at_ns for e in evidence.entries.get(0, []) if isinstance(e, Instant) and e.name == "emit"]
-    idle_s = (evidence.stopped_ns - max(emits)) / 1e9 if emits and evidence.stopped_ns > max(emits) else None
-    total = f" of {evidence.plan.chunks}" if evidence.plan.chunks else ""
-    ago = f", the last one {idle_s:.1f} s before" if idle_s is not None else ""
-    what = f"The run passed its limit and was stopped; {len(emits)}{total} chunks had been emitted{ago}."
-    longest_gap_s = max((b - a for a, b in pairwise(emits)), default=0) / 1e9
-    if (unfed := _unfed(evidence, what)) is not None:
-        return unfed
-    if idle_s is not None and idle_s < 5 * longest_gap_s:
-        return record_of(evidence, NOBODY, "PastLimit", what, "a larger limit_s: the run was still going on")
-    blocking_ranks = roots(waits)
-    if not blocking_ranks:
-        check = (
-            f"the logs of the ranks: {'who of them goes on?' if waits else 'none had begun its first chunk'}"
-        )
-        return record_of(evidence, NOBODY, "PastLimit", what, check)
-    # All mesh ranks of a chunk are in ``generate``; whose stack is not in a collective holds up the others.
-    computing = [wait.rank for wait in waits if wait.call.startswith("generate")]
-    suspects = tuple(sorted({*blocking_ranks, *computing}))
-    stacks = {rank: stack for rank in suspects if (stack := evidence.stack_of(rank)) is not None}
-    outside = [rank for rank, stack in stacks.items() if not stack.call]
-    if not outside and len(suspects) > 1:
-        check = f"{named_ranks(suspects)}: which of them goes on, and where? see their logs"
-        return record_of(evidence, NOBODY, "PastLimit", what, check)
-    rank = outside[0] if outside else blocking_ranks[0]
-    call = next((wait.call for wait in waits if wait.rank == rank), "nothing that it wrote down")
-    check = f"rank {rank}: it was in {evidence.in_their_words(call)}; its log has its stacks, if it could"
-    record = record_of(evidence, rank, "PastLimit", what, check, stacks.get(rank))
-    return replace(record, rank=NOBODY, at_ns=0)  # it held the others up, and has not failed
-
-
-def _unfed(evidence: RunEvidence, what: str) -> FailureRecord | None:
-    """Return the record of a run whose source had nothing to encode at its end: a thread of it had died."""
-    died = evidence.dead_threads(STAGE0_RANK)
-    paused_s = evidence.paused_source_s
-    if not died or not paused_s:
-        return None
-    threads = listed(died)
-    what = f"Rank 0 had {nothing_to_encode(paused_s)}: its {threads}, and encode said NOT_YET. {what}"
-    check = "should the run end with that thread? catch its error there, and let encode raise it"
-    record = record_of(evidence, NOBODY, "PastLimit", what, check)
-    return replace(record, source=died[-1].source)
-
-
-def _without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:
-    """Say what can be said when no rank left a word: all went well, it still runs, or nothing began."""
-    summary = evidence.summary or {}
-    if evidence.end is not None and evidence.end.what:
-        cause = record_of(evidence, NOBODY, "LaunchFailed", evidence.end.what, evidence.end.check_first)
-    elif summary and exit_code is None and evidence.plan.verify and "max_abs_diff" not in summary:
-        what = f"The run emitted {summary.get('chunks')} chunks; they were not compared with one process."
-        check = "`ppwork ps`: does its launcher still go on? if not, who ended it?"
-        cause = record_of(evidence, NOBODY, "NotVerified", what, check)
-    elif exit_code == 0 and not any((folder / SUMMARY_FILE).exists() for folder in evidence.folders):
-        cause = _without_summary(evidence)
-    elif exit_code == 0 or (exit_code is None and evidence.summary is not None):
-        worst = summary.get("max_abs_diff", 0.0)
-        if not isinstance(worst, float | int | None):
-            question = f"whether the output was right: max_abs_diff in {SUMMARY_FILE} is no number"
-            return replace_fields(_ended_well(evidence), unknown=(question,), is_odd=True)
-        is_equal = worst is not None and worst <= evidence.plan.allowed_difference
-        apart = summary.get(RETURNED_DIFFERS)
-        if is_equal and not apart:
-            return _ended_well(evidence)
-        what = f"No rank failed; the output differed from the single-process reference {by_how_much(worst)}."
-        if is_equal:
-            what = "No rank failed, and the outputs are equal to those of one process; of what the mesh "
-            what += f"returned, {apart}."
-        check = "do the stages use anything but their context and inputs?"
-        cause = record_of(evidence, NOBODY, "OutputDiffers", what, check)
-    elif exit_code is None and not evidence.torchrun_text.strip() and evidence.all_gone:
-        return _without_a_word(evidence)
-    elif exit_code is None and not evidence.torchrun_text.strip():
-        what = "No rank left a record and there is no summary: the run goes on, or its launcher was killed."
-        check = "does it go on? `ppwork diagnose`, without a path, looks into its ranks (pip install py-spy)"
-        check += "; `ppwork ps` says what each of them does"
-        cause = record_of(evidence, NOBODY, "NotEnded", what, check)
-    else:
-        ending = "torchrun failed" if exit_code is None else f"torchrun ended with code {exit_code}"
-        last_lines = "\n".join(evidence.torchrun_text.strip().splitlines()[-5:])
-        what = f"{ending} and no rank left a record.\n{last_lines}"
-        cause = record_of(evidence, NOBODY, "TorchrunFailed", what, str(evidence.torchrun_log))
-    seen = tuple(line for line in _beside(evidence) if not _is_told(line, cause, evidence))
-    return Diagnosis(evidence.run_dir, cause, headline=cause.what, seen=seen, unknown=_unread(evidence))
-
-
-def _without_summary(evidence: RunEvidence) -> FailureRecord:
-    """Return the record of a rank 0 that ended without a word behind its last chunk: no peer missed it."""
-    pulse = evidence.pulses.get(STAGE0_RANK)
-    if pulse is None or pulse.exit_code is not None:
-        what, check = f"Rank 0 left no summary in {evidence.run_dir}, and no rank failed.", "was it removed?"
-        check = f"{evidence.torchrun_log}: did any rank run?" if pulse is None else check
-        return record_of(evidence, NOBODY, "NoSummary", what, check)
-    at = f"in {pulse.doing}" if pulse.doing else "behind its last chunk"
-    emitted = sum(entry.name == "emit" for entry in evidence.entries.get(STAGE0_RANK, []))
-    what = f"Rank 0 ended {at}, after {emitted} chunks, with exit code 0 and without a summary."
-    check = "what ends a process without an exception there? os._exit, or C++; the end of its log"
-    return record_of(evidence, STAGE0_RANK, "NoRecord", what, check)
-
-
-def _ended_well(evidence: RunEvidence) -> Diagnosis:
-    # A loop of one's own emits nothing that is counted.
-    count, planned = (evidence.summary or {}).get("chunks"), evidence.plan.chunks or 0
-    of = f" of {planned}" if isinstance(count, int) and count < planned else ""
-    ended = f"the run emitted {count}{of} chunks" if count else "the run ended well"
-    dropped = (evidence.summary or {}).get("dropped_chunks") or ()
-    is_short = isinstance(count, int) and count + len(dropped) < planned
-    if dropped:
-        ended += f"; a flush made {named_chunks(dropped)} stale"
-    left = {e.chunk_index for e in evidence.entries.get(STAGE0_RANK, []) if e.name == "envelope.send"}
-    if of and evidence.of_loop and len(left - {-1}) == count:  # of a stage's stream there is more to say
-        ended += "; its loop sent no more"
-    # In a chunk that failed, a rank that raised has noted no writes.
-    fine = "No rank failed, and" if is_short else "Nothing failed:"
-    headline, seen = f"{fine} {ended}.", (*_beside(evidence), *_apart(evidence))
-    asked = stream_ended(evidence.entries.get(STAGE0_RANK, []))
-    is_empty = bool(count == 0 and asked)
-    if is_empty:  # who asks for chunks has not ended well without any
-        headline, seen = f"No rank failed, and no chunk came: {asked}", tuple(s for s in seen if s != asked)
-    if evidence.odd_results or _useless_cuts(evidence):  # results may be wrong: that stands above a good end
-        headline, seen = seen[0], (f"No rank failed: {ended}.", *seen[1:])
-    is_alone = evidence.topology.mesh_size == 1 or "max_abs_diff" in (evidence.summary or {})
-    return Diagnosis(
-        evidence.run_dir,
-        headline=headline,
-        seen=seen,
-        unknown=(
-            *_unreleased(evidence),
-            *(() if is_alone else (NOT_COMPARED + (BY_LOOP if evidence.of_loop else BY_VERIFY),)),
-        ),
-        is_odd=bool(seen or is_short or is_empty),
-    )
-
-
-def _without_a_word(evidence: RunEvidence) -> Diagnosis:
-    """Say what is known of ranks that are gone and left no record, in a job of somebody else's launcher."""
-    silent = [rank for rank, pulse in evidence.pulses.items() if pulse.exit_code is None]
-    missing = [rank for rank in range(evidence.topology.world_size) if rank not in evidence.pulses]
-    terminated = [rank for rank in silent if evidence.signal_of(rank) == signal.SIGTERM]
-    others = [rank for rank in silent or evidence.pulses if rank not in terminated]
-    check = "the console of torchrun: which rank does its report name first? With `torchrun --log-dir LOGS "
-    check += "--redirects 3`, `ppwork diagnose LOGS` reads it"
-    if not others:
-        what = f"{named_ranks(terminated).capitalize()} got SIGTERM, and no rank had failed before: torchrun "
-        what += "was ended from outside, and ended them."
-        check = "who ended it? a batch system's limit of time, a `kill` by hand, a closed terminal"
-    elif terminated:
-        what = f"{named_ranks(others).capitalize()} left without a record and without stacks, as after "
-        what += f"SIGKILL or os._exit; {named_ranks(terminated)} got SIGTERM, which torchrun sends when a "
-        what += "rank is gone."
-    elif not missing and not any(map(evidence.signal_of, evidence.pulses)):
-        what = (
-            "The ranks are gone, all without a record and without stacks: as when their torchrun is killed "
-        )
-        what += "(SIGKILL), because they end with it."
-        check = "who killed torchrun? the kernel's log, if memory was short; a batch system; its own console"
-    else:
-        what = f"The ranks are gone; {named_ranks(others)} left without a record: "
-        what += "killed, ended by torchrun, or aborted by the backend."
-    what += f" {named_ranks(missing).capitalize()} never joined." if missing else ""
-    places = {rank: f"rank {rank}{_last(evidence, rank) or ' had not begun'}" for rank in evidence.pulses}
-    stacks = {rank: stack.users.at for rank in silent if (stack := evidence.stack_of(rank)) and stack.users}
-    places |= {rank: f"{places[rank]}, at {at}" for rank, at in stacks.items()}
-    cause = ledger_difference(evidence) or record_of(evidence, NOBODY, "RanksGone", what, check)
-    seen, unknown = _beside(evidence), _unread(evidence)
-    return Diagnosis(evidence.run_dir, cause, headline=cause.what, seen=seen, places=places, unknown=unknown)

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 import ppwork as pp
 from ppwork.cli.main import app
-from ppwork.diagnosis.runs import BY_VERIFY, NOT_COMPARED, diagnose
+from ppwork.diagnosis.run_ends import BY_VERIFY, NOT_COMPARED
+from ppwork.diagnosis.runs import diagnose
 from ppwork.records.flight import read_flight
 from ppwork.records.pulse import read_pulse
 

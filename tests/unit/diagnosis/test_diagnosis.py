@@ -19,8 +19,9 @@ from typer.testing import CliRunner
 from ppwork.cli.main import app
 from ppwork.cli.runs import failure_line
 from ppwork.diagnosis.report import Report
+from ppwork.diagnosis.run_ends import BY_VERIFY, NOT_COMPARED
 from ppwork.diagnosis.run_evidence import RunEvidence
-from ppwork.diagnosis.runs import BY_VERIFY, NOT_COMPARED, diagnose
+from ppwork.diagnosis.runs import diagnose
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import PlanError, RunFailed, StageError
 from ppwork.launcher import launch
