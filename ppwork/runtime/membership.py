@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+import psutil
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from ppwork.errors import PeerTimeoutError, PlanError, named_ranks
+from ppwork.errors import PeerTimeoutError, PlanError, listed, named_ranks
 from ppwork.protocol.plan import STORE_VARIABLE
 
 _stores: dict[tuple[str, int], Store] = {}
@@ -110,7 +112,7 @@ class Membership:
         return session
 
     def explained(self, error: PeerTimeoutError, store: Store) -> PeerTimeoutError:
-        """Replace the error of missing ranks by one that says what they joined instead, if they said so."""
+        """Replace the error of missing ranks by one that says what they joined instead, or who lives."""
         of_job = store.underlying_store  # type: ignore[attr-defined]  # its prefix has no session
         said = {rank: _said(of_job, rank) for rank in self.ranks}
         others = [
@@ -119,7 +121,7 @@ class Membership:
             if s not in (None, said[self.job_rank])
         ]
         if not others:
-            return error
+            return _with_lives(error, [rank for rank, s in said.items() if s is None])
         what = f"{error.what} This rank joined {said[self.job_rank]}; {'; '.join(others)}."
         check = "do all ranks of a pipeline give the same `ranks`, and join equally often?"
         return PeerTimeoutError(what, where=error.where, check_first=check)
@@ -248,6 +250,28 @@ def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> 
             where={"rank": rank, "peer": next(iter(missing), None)},
             check_first="what did they say, and where do they stand? For a longer load raise `timeout_s`",
         ) from error
+
+
+def _with_lives(error: PeerTimeoutError, missing: Sequence[int]) -> PeerTimeoutError:
+    """Return the error of ranks that have not come to ``join`` with which of them live on this host."""
+    pids: dict[int, int] = {}
+    with suppress(psutil.Error):  # our parent is gone
+        for process in psutil.Process(os.getppid()).children():
+            with suppress(psutil.Error, OSError, KeyError, ValueError):  # gone, of another user, no rank
+                pids[int(process.environ()["RANK"])] = process.pid
+    all_here = os.getpid() in pids.values() and os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
+    if alive := [f"rank {rank} (pid {pids[rank]})" for rank in missing if rank in pids]:
+        what = f"{error.what} {listed(alive).capitalize()} {'are' if alive[1:] else 'is'} alive."
+        check = (
+            "does it load for longer (raise `timeout_s`), or stand before `join`? `ppwork diagnose` tells "
+        )
+        check += "while it stands"
+    elif missing and all_here:
+        what = f"{error.what} {named_ranks(missing).capitalize()} {'have' if missing[1:] else 'has'} ended."
+        check = "what did it say? which path of its program ends without `join`?"
+    else:
+        return error
+    return PeerTimeoutError(what, where=error.where, check_first=check)
 
 
 def _said(store: Store, rank: int) -> str | None:

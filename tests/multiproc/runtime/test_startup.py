@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 
 import pytest
@@ -90,14 +91,17 @@ def test_a_rank_that_never_comes_is_named_also_without_torchrun(tmp_path, start_
     )
 
 
-def test_a_rank_that_never_comes_is_named_within_the_bound(tmp_path, start_ranks):
+@pytest.mark.parametrize(
+    ("absent", "lives"),
+    [("pass", r"Rank 1 has ended\."), ("import time; time.sleep(4)", r"Rank 1 \(pid \d+\) is alive\.")],
+)
+def test_a_rank_that_never_comes_is_named_within_the_bound(tmp_path, start_ranks, absent, lives):
     """R12: SCOPE_DIST_TIMEOUT_S overrides the plan's bound."""
     run_dir = folder(tmp_path / "run", toy())
-    absent = ["-c", "pass"]
-    environments = {r: {"SCOPE_DIST_TIMEOUT_S": "2"} for r in range(3)}
-    codes = start_ranks([worker(run_dir), absent, worker(run_dir)], environments).wait(15)
+    environments = {r: {"SCOPE_DIST_TIMEOUT_S": "2", "LOCAL_WORLD_SIZE": "3"} for r in range(3)}
+    codes = start_ranks([worker(run_dir), ["-c", absent], worker(run_dir)], environments).wait(15)
     assert codes == [3, 0, 3]
     for record in read_records(run_dir, 3):
         assert record.error_type == "PeerTimeoutError"
-        assert "Rank 1 did not come to `join`" in record.what
+        assert re.search(rf"Rank 1 did not come to `join` within 2 s\. {lives}", record.what), record.what
         assert record.where["peer"] == 1
