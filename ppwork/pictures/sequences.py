@@ -104,6 +104,8 @@ class _Chart:
         self.axes.text(0.15, 0.28, title, fontsize=TEXT + 2, fontweight="bold", va="center")
         self._time_axis()
         self._lifelines()
+        for step in story.before:
+            self._step(step, f"{step.name}, chunk {story.chunk_index - 1}")
         for step in story.steps:
             self._step(step)
         for message in story.messages:
@@ -153,15 +155,22 @@ class _Chart:
             if owed := self.story.undone.get(rank):
                 self.axes.text(x, self.foot + 0.08, "\n".join(["not done:", *owed]), **below)
 
-    def _step(self, step: RankStep) -> None:
+    def _step(self, step: RankStep, before: str = "") -> None:
+        """Draw work of a rank; pale, and under the name ``before``, if it is of the chunk before."""
         colour, hatch = style.WORK_STEPS[step.name]
         middle, top = self.x(step.rank), self.y(step.start_ms)
         tall = max(self.y(step.end_ms) - top, 0.02)
         look = {"facecolor": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.8}
+        if before:
+            look |= {"alpha": 0.35, "linestyle": "--", "hatch": ""}
         left, right, foot = middle - self.box / 2, middle + self.box / 2, top + tall
-        gid = f"rank{step.rank}.{step.name}"
+        gid = f"rank{step.rank}.{step.name}{'.before' if before else ''}"
         style.bar(self.axes, left, right, top + tall / 2, tall, zorder=3, gid=gid, **look)
         self._keep_clear((left, top), (right, top), (right, foot), (left, foot), (left, top))
+        if before:
+            text = before.replace(", ", ",\n") if tall > 2.2 * LINE else before if tall > LINE else ""
+            self.axes.text(middle, top + tall / 2, text, fontsize=TEXT - 1, zorder=5, **style.CENTRED)
+            return
         took = f"{step.end_ms - step.start_ms:.1f} ms"
         if tall < LINE:
             self._beside(step.rank, top + tall / 2, f"{step.name} {took}")
@@ -279,6 +288,16 @@ def _table(story: CallStory) -> Table:
     done: list[tuple[float, int, str, str, str]] = [
         (step.start_ms, step.rank, step.name, "", f"{step.end_ms - step.start_ms:.2f} ms")
         for step in story.steps
+    ]
+    done += [
+        (
+            step.start_ms,
+            step.rank,
+            f"{step.name}, chunk {story.chunk_index - 1}",
+            "",
+            f"{step.end_ms - step.start_ms:.2f} ms",
+        )
+        for step in story.before
     ]
     for point, at in story.points.items():
         sender, *_ = TRANSFER_AT[point]

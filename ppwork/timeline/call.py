@@ -85,6 +85,8 @@ class CallStory:
     """Rank and time of an injected fault, if the call did not end."""
     last_words: tuple[LastWord, ...]
     """Records about a call that did not end, in order of time."""
+    before: tuple[RankStep, ...] = ()
+    """What mesh ranks still computed of the chunk before when this one's encode began, from there on."""
 
     @property
     def length_ms(self) -> float:
@@ -135,6 +137,12 @@ def call_story(run: Run, chunk_index: int) -> CallStory:
         undone=_undone(of_call, topology),
         injected=None if end is not None else injected,
         last_words=() if end is not None else _last_words(run, ms),
+        before=tuple(
+            RankStep(rank, e.name, max(0.0, ms(e.start_ns)), ms(e.end_ns))
+            for rank in topology.mesh_ranks
+            for e in spans_of(ranks.get(rank, ()), ("generate",))
+            if e.chunk_index == chunk_index - 1 and e.end_ns > zero_ns
+        ),
     )
 
 

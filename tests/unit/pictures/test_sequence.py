@@ -359,3 +359,22 @@ def test_the_legend_says_what_the_star_of_a_finished_chunk_is(tmp_path):
     figure = sequence(run_of(tmp_path, made(4)), chunk_index=2).draw()
     keys = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     assert "emit: rank 0 hands it out" in keys
+
+
+def test_what_the_mesh_still_computes_of_the_chunk_before_is_drawn_pale_from_the_encode_on(tmp_path):
+    """Without it the envelope seemed to wait for nothing, and no picture had both jobs of the mesh."""
+    entries = made(5, mesh_size=2)
+    for rank, until in ((1, 325), (2, 299)):  # on rank 2 it had ended
+        entries[rank] = [
+            structs.replace(entry, end_ns=at(until))
+            if entry.name == "generate" and entry.chunk_index == 2
+            else entry
+            for entry in entries[rank]
+        ]
+    chart = sequence(run_of(tmp_path, entries), chunk_index=3)
+    assert [(step.rank, step.start_ms, step.end_ms) for step in chart.story.before] == [(1, 0.0, 25.0)]
+    assert ["0.00", "1", "leader", "generate, chunk 2", "", "25.00 ms"] in chart.table.rows
+    (axes,) = chart.figure.axes
+    pale = [patch for patch in axes.patches if (patch.get_gid() or "").endswith(".before")]
+    assert [(patch.get_gid(), patch.get_alpha()) for patch in pale] == [("rank1.generate.before", 0.35)]
+    assert_legible(chart.figure)
