@@ -22,7 +22,7 @@ from ppwork.timeline.meetings import Meetings
 pytestmark = pytest.mark.multiproc
 
 PORTING = EXAMPLES / "porting"
-MOST_LINES = {"plain": 70, "own_loop": 30, "stages": 25}
+MOST_LINES = {"plain": 70, "loop": 30, "stages": 25}
 IMPORTS = """\
 import contextlib, os, sys, warnings
 import torch._dynamo.backends.debugging, torch.distributed.fsdp, torch.distributed.tensor.parallel
@@ -204,7 +204,7 @@ def plain():
 
 def test_the_port_to_an_own_loop_says_the_same(plain):
     assert len(plain) == 8
-    assert torchrun(3, PORTING / "own_loop.py") == plain
+    assert torchrun(3, PORTING / "loop.py") == plain
 
 
 def test_the_port_to_stages_says_the_same_at_depth_2(plain, tmp_path, monkeypatch):

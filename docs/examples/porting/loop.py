@@ -1,6 +1,6 @@
 """The same as ``plain.py``, on a plane: checked, bounded, and a failure has a name.
 
-torchrun --standalone --nproc-per-node 3 own_loop.py
+torchrun --standalone --nproc-per-node 3 loop.py
 """
 
 import torch
