@@ -22,6 +22,9 @@ from ppwork.records.pulse import LONG_PAUSE_S, PulseState, nothing_to_encode, re
 from ppwork.records.run import LaunchEnd
 from ppwork.records.threads import dead_threads
 
+STOPPED = "stopped"
+"""State of a rank whose process is stopped (SIGSTOP), whatever it was in; its pulse cannot say so."""
+
 
 def list_runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
@@ -133,7 +136,9 @@ def _ranks(run_dir: Path) -> list[dict[str, Any]]:
     return [
         {
             "rank": rank,
-            "state": str(pulse.state if pulse else PulseState.STARTING),
+            "state": STOPPED
+            if pulse and pulse.is_stopped
+            else str(pulse.state if pulse else PulseState.STARTING),
             "pid": pulse.pid if pulse else None,
             "doing": pulse.doing if pulse else "",
             "chunk_index": pulse.ids.get("chunk_index") if pulse else None,
@@ -153,6 +158,8 @@ def _in_words(rank: dict[str, Any]) -> str:
     """
     chunk = "" if rank["chunk_index"] is None else f" of chunk {rank['chunk_index']}"
     facts = [f"pid {rank['pid']}"] if rank["pid"] else []
+    if rank["state"] == STOPPED:
+        return f"{rank['rank']}:{STOPPED} ({facts[0]}; `kill -CONT {rank['pid']}` lets it go on)"
     facts += [rank["doing"] + chunk] if rank["doing"] else []
     facts += [nothing_to_encode(rank["paused_s"])] if rank["paused_s"] >= LONG_PAUSE_S else []
     facts += rank["dead_threads"]

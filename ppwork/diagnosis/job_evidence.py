@@ -251,8 +251,8 @@ class JobEvidence:
         at = f", in {self.call(rank) or users.function} at {users.at}" if stack and users else ""
         if users is not None and not is_users(users.file):
             at = f", in {self.call(rank) or users.function}, in a loop of ppwork"
-        if stack and users and (callers := stack.callers):
-            at += f", called at {Path(callers[0].file).name}:{callers[0].line}"
+        for caller in stack.callers[:2] if stack and users else ():
+            at += f", called at {Path(caller.file).name}:{caller.line}"
         if error is not None:
             return f"rank {rank}{at}: {said_of(error).splitlines()[0]}"
         if rank in self.stopped:

@@ -202,14 +202,14 @@ class Stack:
 
 
 def callers_of(frames: Sequence[Frame], at: int) -> list[Frame]:
-    """Return the user's calls that led to a frame: the first in another file, else all, the nearest first.
+    """Return the user's calls that led to a frame: the nearest and the first in another file, else all.
 
     What called a stage is ours, and leads nowhere.
     """
     above = takewhile(lambda each: is_users(each.file) or "/ppwork/" not in each.file, reversed(frames[:at]))
     callers = [frame for frame in above if is_users(frame.file) and frame.function != PROGRAM]
     elsewhere = [frame for frame in callers if frame.file != frames[at].file]
-    return elsewhere[:1] or callers
+    return list(dict.fromkeys([*callers[:1], *elsewhere[:1]])) if elsewhere else callers
 
 
 def line_of(file: str, line: int, run_dir: Path) -> str:

@@ -87,10 +87,18 @@ def wrong_size(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     if longer is None or call is None or evidence.topology.mesh_size < 2:
         return None
     chunk = _chunk_of(evidence, rank, call)
-    what = (
-        f"The mesh ranks passed different sizes to one collective of chunk {chunk}: gloo brought {longer[1]} "
-        f"bytes to rank {rank}, which expected {longer[2]}, and aborted it. Which rank is wrong is not known."
-    )
+    sizes = f"gloo brought {longer[1]} bytes to rank {rank}, which expected {longer[2]}, and aborted it."
+    what = f"The mesh ranks passed different sizes to one collective of chunk {chunk}: {sizes}"
+    for record in evidence.records:
+        their_call = record.where.get("call_id", call)
+        if record.rank in evidence.topology.mesh_ranks and their_call != call:
+            fewer, at = their_call > call, f"chunk {record.where.get('chunk_index', their_call)}"
+            what = (
+                f"In chunk {chunk} {sizes} Rank {record.rank} was {'already' if fewer else 'still'} in {at}: "
+            )
+            what += f"it made {'fewer' if fewer else 'more'} collectives before, or sizes differ."
+            break
+    what += " Which rank is wrong is not known."
     places = {record.rank: record.source for record in evidence.records if record.source}
     if (stacks := _aborted_stacks(evidence, rank)) and (users := stacks[-1].users) is not None:
         places[rank] = users.at  # its own thread's: it may wait there for one that is in the call

@@ -234,12 +234,10 @@ def _odd(run: Run) -> RunFailed | None:
         return None
     if not (found := diagnose(run.run_dir, run.exit_code)).is_odd:
         return None
-    if is_empty:
-        return RunFailed(found.story, check_first="what encode returned for chunk 0")
-    if wrong:
-        return RunFailed(found.story, check_first=wrong)
-    what = f"{FAILED_AT_END}, as its plan is strict.\n{found.story}"
-    return RunFailed(what, check_first="without `strict` it ends well, and says the same")
+    check = "what encode returned for chunk 0" if is_empty else wrong
+    how = "" if check else ", as its plan is strict"
+    check = check or "without `strict` it ends well, and says the same"
+    return RunFailed(f"{FAILED_AT_END}{how}.\n{found.story}", check_first=check)
 
 
 def mesh_figures(run: Run) -> dict[str, Any]:
@@ -372,11 +370,12 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
             check = "does `reset_cache` reset all of the cache, on each mesh rank?"
         elif first == 0:
             check = "has each mesh rank its own share of the weights?"
-        what = f"The pipeline's output ({dtype}) differed from the single-process reference {how}; "
+        what = f"{FAILED_AT_END}: its output ({dtype}) differed from the single-process reference {how}; "
         what += f"{allowed:g} is allowed at mesh size {plan.mesh_size}."
     elif apart:
-        what = f"The outputs are equal, and what the mesh returned is not: {apart}, from the single-process "
-        what += f"reference; {allowed:g} of the largest value is allowed at mesh size {plan.mesh_size}."
+        what = f"{FAILED_AT_END}: outputs are equal, and what the mesh returned is not: {apart}, from the "
+        what += f"single-process reference; {allowed:g} of the largest value is allowed at mesh size "
+        what += f"{plan.mesh_size}."
     else:
         for name in (RETURNED_FILE, *(() if plan.keep_outputs else (OUTPUTS_FILE,))):
             (run_dir / name).unlink()  # they are equal, and were kept only for this

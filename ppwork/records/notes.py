@@ -43,15 +43,17 @@ def note_asked_options(recorder: Recorder, options: Collection[str], asked: Iter
 def told_of_options(options: Collection[str], entries_by_rank: Mapping[int, Sequence[Entry]]) -> str:
     """Say which options of a plan no stage asked for; empty if a rank does not tell.
 
-    A stage may also pass its options on in a way that is not seen, so nothing is said if none asked for any.
+    A stage may also pass all its options on in a way that is not seen, as to a decoder in C.
     """
     notes = [
         [entry.text for entry in entries if isinstance(entry, Instant) and entry.name == OPTIONS_ASKED]
         for entries in entries_by_rank.values()
     ]
     asked = {name for texts in notes for text in texts for name in text.splitlines()}
-    if not all(notes) or not asked:
+    if not options or not all(notes):
         return ""
+    if not asked:
+        return f"no stage was seen to read an option; {listed(map(repr, options))} may have had no effect"
     idle = [name for name in options if name not in asked]
     questions = "".join(meant(name, asked - {*options}) for name in idle)
     return f"no stage asked for {listed(map(repr, idle))}; {questions}".rstrip("; ") if idle else ""

@@ -107,6 +107,15 @@ class PulseView:
         return self._identity.process()
 
     @property
+    def is_stopped(self) -> bool | None:
+        """Whether the rank's process is stopped (SIGSTOP); ``None`` if it is gone, or cannot be examined."""
+        process = self.process()
+        try:
+            return None if process is None else bool(process.status() == psutil.STATUS_STOPPED)
+        except psutil.Error:
+            return None
+
+    @property
     def _identity(self) -> Identity:
         return Identity(self.pid, self.started, self.space)
 

@@ -115,8 +115,4 @@ def _is_due(view: PulseView | None, *, follows: bool) -> bool:
     has_spoken = view.state is PulseState.LEFT
     if has_spoken and not (follows and view.exit_code not in (0, SECONDARY)):
         return False
-    process = view.process()
-    try:
-        return process is not None and process.status() != psutil.STATUS_STOPPED
-    except psutil.Error:
-        return False
+    return view.is_stopped is False

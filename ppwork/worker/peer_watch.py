@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import psutil
-
 from ppwork.errors import PeerFrozenError
 from ppwork.protocol.bounds import Bounds
 from ppwork.protocol.topology import Topology
@@ -57,7 +55,7 @@ class PeerWatch:
         quiet_s = now_s - since_s
         if quiet_s < QUIET_S:
             return None
-        stopped = _stopped(view)
+        stopped = view.is_stopped
         if stopped and quiet_s >= self._bounds.freeze_s:
             how = f"was stopped (SIGSTOP) and did not go on for {quiet_s:.1f} s"
             check = f"who stopped process {view.pid}? `kill -CONT {view.pid}` lets a stopped one go on"
@@ -76,15 +74,6 @@ class PeerWatch:
         # Loading a library holds the GIL, for as long as a slow disk takes.
         starting = view.state is PulseState.STARTING
         return (self._bounds.start_s if starting else self._bounds.stall_s) + MARGIN_S
-
-
-def _stopped(view: PulseView) -> bool | None:
-    """Say whether a peer's process is stopped; ``None`` if it is gone."""
-    process = view.process()
-    try:
-        return None if process is None else bool(process.status() == psutil.STATUS_STOPPED)
-    except psutil.Error:
-        return None
 
 
 def _last(view: PulseView, now_s: float) -> str:

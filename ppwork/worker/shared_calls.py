@@ -57,6 +57,8 @@ SEEN = {
     "barrier": "",
 }
 """Functions that all ranks of a group call, and the parameter that must be alike on all."""
+MOST_SHOWN = 4
+"""Elements of a small tensor given to ``compare`` whose values stand in the error, in place of a digest."""
 SPLITS = ("input_split_sizes", "output_split_sizes")
 """Parameters that let each rank pass a tensor of its own size."""
 SUM = dist.ReduceOp.SUM
@@ -233,7 +235,10 @@ def alike(passed: Any, *, sized: bool) -> Alike:  # noqa: ANN401  what a program
 def held(name: str, tensor: torch.Tensor) -> str:
     """Return a tensor that ranks must hold alike as a call, so that they compare it as they compare calls."""
     kind = in_words(tensor.dtype, tensor.shape)
-    return f"{COMPARE}{name!r} {kind} with digest {digest_of(tensor):08x}"
+    exact = tensor.dtype in (torch.bool, torch.int32, torch.int64, torch.float32)
+    is_shown = exact and tensor.numel() <= MOST_SHOWN
+    content = f"= {tensor.tolist()}" if is_shown else f"with digest {digest_of(tensor):08x}"
+    return f"{COMPARE}{name!r} {kind} {content}"
 
 
 @lru_cache(256)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from textwrap import shorten
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -70,7 +71,7 @@ FUNCTIONAL = (
     "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", WAIT_TENSOR,
 )  # fmt: skip
 """Functions of ``_functional_collectives``, which DTensor calls."""
-TEXT = 200
+TEXT = 300
 """Most characters of an exception's text."""
 
 STARTED = "_ppwork_started_at"
@@ -580,7 +581,8 @@ def _memory_of(tensor: Any) -> int:  # noqa: ANN401  of torch, or its wrapper of
 
 def _text(error: BaseException) -> str:
     first = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {first}"[:TEXT].encode(errors="backslashreplace").decode()
+    text = shorten(f"{type(error).__name__}: {first}", TEXT, placeholder=" ...")
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _without_this_frame(error: BaseException, frames: int = 1) -> None:

@@ -1,12 +1,14 @@
 """The same as ``plain.py``, on a plane: checked, bounded, and a failure has a name.
 
-torchrun --standalone --nproc-per-node 3 loop.py
+torchrun --standalone --nproc-per-node 3 loop.py runs/loop
 """
+
+import sys
 
 import torch
 import torch.distributed as dist
 
-from ppwork.ranks import PipelinePlan, PPControlPlane, Stage0Plane
+from ppwork.ranks import Plan, Stage0Plane, join
 
 DIM, CHUNKS = 64, 8
 
@@ -23,13 +25,14 @@ class Mlp:
         return x
 
 
-with PPControlPlane.join(PipelinePlan(mesh_size=2, backend="gloo")) as plane:
+with join(Plan(mesh_size=2, backend="gloo"), run_dir=sys.argv[1]) as plane:
     if isinstance(plane, Stage0Plane):
         for k in range(CHUNKS):
             x = torch.randn(4, DIM, generator=torch.Generator().manual_seed(k))
             plane.send({"x": x}, metadata={"chunk": k, "scale": k + 1})
             result, _ = plane.receive_result()
             print(result.metadata["chunk"], f"{result.tensors['x'].norm().item():.4f}", flush=True)
+            plane.release_result()
         plane.shutdown()
     else:
         mlp = Mlp(plane.groups.rank - 1, plane.plan.mesh_size)

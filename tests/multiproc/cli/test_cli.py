@@ -11,7 +11,7 @@ from checkout import EXAMPLES, SUPPORT
 from commands import ppwork
 
 from ppwork.diagnosis.runs import diagnose
-from ppwork.records.run import log_file
+from ppwork.records.run import FAILED_AT_END, log_file
 
 TOY = [
     "--stage0",
@@ -97,7 +97,10 @@ def test_bad_input_exits_2_with_one_message_before_any_rank_starts(files, comman
     assert (files / "full" / "mine.txt").read_text() == "keep me"
 
 
-CUT = "At the cut of chunk 1 nothing was reset: the generator has no `reset_cache`\nNo rank failed: the run"
+CUT = (
+    f"{FAILED_AT_END}.\nAt the cut of chunk 1 nothing was reset: the generator has no `reset_cache`\n"
+    "No rank failed: the run"
+)
 WROTE = "as its plan is strict.\nNothing failed: the run emitted 3 chunks.\nMesh ranks wrote into different"
 
 

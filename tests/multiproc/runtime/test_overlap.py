@@ -7,7 +7,7 @@ from toy_runs import expected, toy
 
 import ppwork as pp
 from ppwork.plan import SYNTHETIC_STAGE0, SYNTHETIC_STAGE1
-from ppwork.records.run import log_file
+from ppwork.records.run import FAILED_AT_END, log_file
 from ppwork.records.spans import Span
 
 pytestmark = pytest.mark.multiproc
@@ -27,7 +27,7 @@ def test_a_source_that_ends_early_is_drained_before_shutdown(tmp_path):
     assert pp.launch(plan, out=tmp_path / "run").summary["verified_chunks"] == 4
     short = pp.launch(plan.replace(chunks=9), out=tmp_path / "short", check=False)
     assert (short.summary["chunks"], short.summary["verified_chunks"], short.exit_code) == (4, 4, 0)
-    assert short.failure.what == "No rank failed, and the run emitted 4 of 9 chunks."
+    assert short.failure.what == f"{FAILED_AT_END}.\nNo rank failed, and the run emitted 4 of 9 chunks."
     assert short.failure.check_first.endswith("a source that may end earlier has no `chunks` in its plan")
 
 

@@ -15,7 +15,7 @@ from toy_runs import toy
 import ppwork as pp
 from ppwork.lab import stages_cell
 from ppwork.pictures.run_table import rows_of
-from ppwork.records.run import log_file
+from ppwork.records.run import FAILED_AT_END, log_file
 
 pytestmark = [pytest.mark.multiproc, pytest.mark.timeout(240)]  # a launch, its reference, a cold start
 
@@ -82,9 +82,9 @@ def test_a_run_without_any_chunk_fails_and_says_what_ended_its_stream(run, tmp_p
     empty = pp.launch(run.plan.replace(options=options, verify=False), out=tmp_path / "empty", check=False)
     said = "encode returned None for chunk 0, which ends the stream: a forgotten `return`?"
     assert (empty.exit_code, empty.summary["chunks"]) == (0, 0)  # of torchrun: no rank failed
-    assert empty.failure.what.startswith(f"No rank failed, and no chunk came: {said}")
+    assert empty.failure.what.startswith(f"{FAILED_AT_END}.\nNo rank failed, and no chunk came: {said}")
     assert dict(rows_of(empty))["ended"] == said
-    assert pp.diagnose(empty).text.startswith(f"No rank failed, and no chunk came: {said}")
+    assert pp.diagnose(empty).text.startswith(empty.failure.what)
     assert said in log_file(empty.run_dir, 0).read_text()
     assert "ended" not in dict(rows_of(run))
 
@@ -116,7 +116,8 @@ def test_a_cut_that_reaches_a_generator_without_reset_cache_is_told(run, tmp_pat
     """
     plan = run.plan.replace(hard_cuts=(1, 3), keep_outputs=False, threads_per_rank=2)
     cut = pp.launch(plan, out=tmp_path / "cut", check=False)
-    assert cut.failure.what.startswith("At the cut of chunks 1 and 3 nothing was reset")
+    said = f"{FAILED_AT_END}.\nAt the cut of chunks 1 and 3 nothing was reset"
+    assert cut.failure.what.startswith(said)
     assert "write an empty `reset_cache`" in cut.failure.check_first
     assert "threads 2" in log_file(cut.run_dir, 2).read_text()
     assert cut.summary["cuts_without_reset"] == [1, 3]

@@ -202,9 +202,11 @@ def plain():
     return torchrun(3, PORTING / "plain.py")
 
 
-def test_the_port_to_an_own_loop_says_the_same(plain):
+def test_the_port_to_an_own_loop_says_the_same_and_has_the_guards(plain, tmp_path):
+    """It had no run folder and so neither watchdog nor comparison, and it is what one copies."""
     assert len(plain) == 8
-    assert torchrun(3, PORTING / "loop.py") == plain
+    assert torchrun(3, PORTING / "loop.py", tmp_path / "run") == plain
+    assert pp.diagnose(tmp_path / "run").sentence == "Nothing failed: the run emitted 8 chunks."
 
 
 def test_the_port_to_stages_says_the_same_at_depth_2(plain, tmp_path, monkeypatch):

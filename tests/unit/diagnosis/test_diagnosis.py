@@ -799,7 +799,10 @@ RuntimeError: mat1 and mat2 shapes cannot be multiplied
 """
     write_record(run, record(1, traceback=what, source="/srv/me/model.py:23"))
     lines = diagnose(run, 1).lines
-    assert lines == ("/srv/me/model.py:23, in part, called at prog.py:36", "    return x @ w")
+    assert lines == (
+        "/srv/me/model.py:23, in part, called at model.py:32, called at prog.py:36",
+        "    return x @ w",
+    )
 
 
 OURS = '  File "/srv/me/env/lib/python3.11/site-packages/ppwork/worker/loops.py", line 9, in encode_chunk\n'
@@ -1319,6 +1322,22 @@ def test_a_rank_that_gloo_aborted_in_a_sum_is_not_called_the_wrong_one(run, abor
     assert found.lines[0].startswith("/s/my.py:7")
     assert "anybody else" not in found.text
     assert (found.cause.where["chunk_index"], found.cause.where["group"]) == (3, "tp_pg")
+
+
+@pytest.mark.parametrize(
+    ("call", "told"), [(4, "already in chunk 4: it made fewer"), (2, "still in chunk 2: it made more")]
+)
+def test_of_a_rank_in_another_chunk_than_the_aborted_one_the_number_of_calls_is_told(run, call, told):
+    """It was said as a fact that sizes differed; a functional collective had been left out."""
+    generated(run, {1: 3, 2: 3})
+    line = next(one for one in console("shapes").read_text().splitlines() if "preamble" in one)
+    stack = 'Thread 0x1 (most recent call first):\n  File "/s/my.py", line 7 in step'
+    log_file(run, 1).write_text(f"{line}\nFatal Python error: Aborted\n\n{stack}\n")
+    report(run, -6, rank=1)
+    write_record(run, in_sum(2, call, source="/s/model.py:45"))
+    said = no_rank_is_blamed(diagnose(run, 1))
+    assert said.startswith("In chunk 3 gloo brought ")
+    assert f"Rank 2 was {told} collectives before, or sizes differ. Which rank is wrong" in said
 
 
 def test_a_rank_that_failed_before_its_peer_ended_the_chunk_is_no_mismatch(run):

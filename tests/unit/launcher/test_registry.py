@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -202,6 +203,10 @@ def test_a_run_of_ones_own_torchrun_is_listed_by_the_pulse_that_its_ranks_keep_a
             stop_runs(folder)
         assert refused.value.check_first == f"end its torchrun, process {os.getpid()}"
         assert rank.poll() is None
+        rank.send_signal(signal.SIGSTOP)
+        os.waitpid(rank.pid, os.WUNTRACED)
+        lets_go_on = f"1:stopped (pid {rank.pid}; `kill -CONT {rank.pid}` lets it go on)"
+        assert lets_go_on in " ".join(CliRunner().invoke(app, ["ps"], env={"COLUMNS": "400"}).output.split())
         with registered(tmp_path, os.getpid()):  # a run over hosts has their folders in its own
             assert str(folder) not in CliRunner().invoke(app, ["ps", "--json"]).output
     finally:

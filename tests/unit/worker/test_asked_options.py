@@ -55,7 +55,7 @@ def test_the_plan_of_a_stage_has_them_and_the_digest_of_the_run():
         ([{"rate"}, {"repeat"}], "no stage asked for 'repaet'; did you mean 'repeat'?"),
         ([{"rate"}, set()], "no stage asked for 'repaet'"),
         ([{"rate"}, {"repaet"}], None),
-        ([set(), set()], None),  # it may pass them all on in a way that is not seen
+        ([set(), set()], "no stage was seen to read an option; 'rate' and 'repaet' may have had no effect"),
         ([{"rate"}], None),  # of the other rank nothing is known
     ],
 )

@@ -13,7 +13,7 @@ from ppwork.protocol.envelope import Ids
 from ppwork.protocol.topology import Role, Topology
 from ppwork.worker import collectives
 from ppwork.worker.collectives import OnlyGroup, seeing
-from ppwork.worker.shared_calls import SEEN, SharedCalls
+from ppwork.worker.shared_calls import SEEN, SharedCalls, held
 from ppwork.worker.tally import Tally
 
 
@@ -109,3 +109,18 @@ def test_each_function_that_is_compared_has_the_parameter_that_is_looked_at():
     assert len(known) > 10
     for name, parameter in known.items():
         assert not parameter or parameter in inspect.signature(getattr(c10d, name)).parameters
+
+
+@pytest.mark.parametrize(
+    ("tensor", "words"),
+    [
+        (torch.tensor(True), "'fresh' bool[] = True"),
+        (torch.tensor([3, 4]), "'fresh' int64[2] = [3, 4]"),
+        (torch.tensor(0.5), "'fresh' float32[] = 0.5"),
+        (torch.zeros(5), "'fresh' float32[5] with digest "),
+        (torch.zeros(2, dtype=torch.bfloat16), "'fresh' bfloat16[2] with digest "),
+    ],
+)
+def test_what_is_held_is_shown_by_value_if_it_is_small(tensor, words):
+    """Two digests of a flag that differed said less than true and false."""
+    assert held("fresh", tensor).startswith(f"compare {words}")
