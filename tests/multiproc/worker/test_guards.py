@@ -18,7 +18,7 @@ from toy_runs import toy
 import ppwork as pp
 from ppwork.pictures.run_table import rows_of
 from ppwork.records.failure import read_records
-from ppwork.records.run import log_file
+from ppwork.records.run import FAILED_AT_END, log_file
 
 pytestmark = pytest.mark.multiproc
 
@@ -296,17 +296,14 @@ def test_without_digests_results_that_differ_are_told_in_every_chunk_and_fail_th
     """In a first chunk by an exchange, which names rank and tensor; in a later one by a sample."""
     run = pp.launch(toy(verify=False, stage1="guarded_stages:Drifts"), out=tmp_path / "run", check=False)
     assert run.exit_code == 0  # no rank failed
-    ends = (
-        "The run came to its end, and failed there.\nMesh ranks returned different results in chunks 1 and 4"
-    )
-    assert run.failure.what.startswith(ends)
+    told = "Mesh ranks returned different results in chunks 1 and 4: the leader's were sent"
+    assert run.failure.what.startswith(f"{FAILED_AT_END}.\n{told}")
     assert "returns none, `{}`" in run.failure.check_first
     assert run.summary["results_differ"] == [1, 4]
     assert "of chunks 1 and 4 differed on the mesh; the leader's were sent" in dict(rows_of(run))["results"]
     found = pp.diagnose(run)
     assert found.cause.rank == -1  # nobody failed
-    told = "Mesh ranks returned different results in chunks 1 and 4: the leader's were sent"
-    assert found.text.startswith(told)
+    assert found.text.startswith(f"{FAILED_AT_END}.\n{told}")
     assert found.text.count(told) == 1
     logs = [log_file(run.run_dir, rank).read_text() for rank in run.plan.topology.mesh_ranks]
     told = "results of chunk 1: ranks 1 and 2 differ in 'small'; the leader's are sent"
