@@ -9,7 +9,7 @@ process has joined with these ranks.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -121,7 +121,7 @@ class Membership:
             if s not in (None, said[self.job_rank])
         ]
         if not others:
-            return _with_lives(error, [rank for rank, s in said.items() if s is None])
+            return _with_lives(error, {self.ranks.index(job): job for job, s in said.items() if s is None})
         what = f"{error.what} This rank joined {said[self.job_rank]}; {'; '.join(others)}."
         check = "do all ranks of a pipeline give the same `ranks`, and join equally often?"
         return PeerTimeoutError(what, where=error.where, check_first=check)
@@ -252,22 +252,27 @@ def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> 
         ) from error
 
 
-def _with_lives(error: PeerTimeoutError, missing: Sequence[int]) -> PeerTimeoutError:
-    """Return the error of ranks that have not come to ``join`` with which of them live on this host."""
+def _with_lives(error: PeerTimeoutError, missing: Mapping[int, int]) -> PeerTimeoutError:
+    """Return the error of ranks that have not come to ``join`` with which of them live on this host.
+
+    Args:
+        error: It names the ranks.
+        missing: By rank of the pipeline its rank in the job.
+    """
     pids: dict[int, int] = {}
     with suppress(psutil.Error):  # our parent is gone
         for process in psutil.Process(os.getppid()).children():
             with suppress(psutil.Error, OSError, KeyError, ValueError):  # gone, of another user, no rank
                 pids[int(process.environ()["RANK"])] = process.pid
-    all_here = os.getpid() in pids.values() and os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
-    if alive := [f"rank {rank} (pid {pids[rank]})" for rank in missing if rank in pids]:
+    size = os.environ.get("WORLD_SIZE", "")
+    all_here = os.getpid() in pids.values() and os.environ.get("LOCAL_WORLD_SIZE") == size
+    if alive := [f"rank {rank} (pid {pids[job]})" for rank, job in missing.items() if job in pids]:
         what = f"{error.what} {listed(alive).capitalize()} {'are' if alive[1:] else 'is'} alive."
-        check = (
-            "does it load for longer (raise `timeout_s`), or stand before `join`? `ppwork diagnose` tells "
-        )
-        check += "while it stands"
+        check = "does it load for longer (raise `timeout_s`), or stand before `join`? "
+        check += "`ppwork diagnose` tells while it stands"
     elif missing and all_here:
-        what = f"{error.what} {named_ranks(missing).capitalize()} {'have' if missing[1:] else 'has'} ended."
+        ended = named_ranks([*missing]).capitalize()
+        what = f"{error.what} {ended} {'have' if len(missing) > 1 else 'has'} ended."
         check = "what did it say? which path of its program ends without `join`?"
     else:
         return error
