@@ -41,8 +41,8 @@ class Law(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.latency_us:.0f} us and its bytes at {self.mb_per_s:.0f} MB/s, which count as much from "
-            f"{_size(self.equal_bytes)} on"
+            f"{self.latency_us:.0f} us for a message, and {self.mb_per_s:.0f} MB/s for its bytes, which cost "
+            f"more from {_size(self.equal_bytes)} on"
         )
 
 
@@ -69,10 +69,9 @@ def sizes(
             check_first="are there two sizes, and did the larger one take longer?",
         )
     rows = [[str(size), f"{times[size]:.0f}", f"{law.us(size):.0f}"] for size in sorted(times)]
-    finding = f"A message costs {law}."
-    rested = rested or {}
+    finding, rested = f"{law}.", rested or {}
     if (after := Law.of(rested, many)) is not None:
-        finding += f" After a rest it costs {after}."
+        finding = f"Without a rest: {law}. After a rest: {after}."
     if many != most:
         off = times[most] / law.us(most)
         finding += f" {most:,} B take {times[most]:.0f} us, {off:.1f} times the solid line."

@@ -32,7 +32,7 @@ def test_times_within_one_decade_stand_between_two_steps_with_plain_numbers():
 
 def test_sentence_and_table_say_the_law():
     picture = sizes(TIMES)
-    said = "A message costs 50 us and its bytes at 1000 MB/s, which count as much from 50 kB on."
+    said = "50 us for a message, and 1000 MB/s for its bytes, which cost more from 50 kB on."
     assert picture.finding == said
     assert picture.table.rows[1] == ["1000010", "300", "1050"]
 
@@ -40,7 +40,7 @@ def test_sentence_and_table_say_the_law():
 def test_law_through_a_size_in_the_middle_says_how_far_off_it_is_at_the_largest():
     picture = sizes(TIMES, through=1_000_010)
     assert picture.finding.endswith(
-        "its bytes at 4000 MB/s, which count as much from 200 kB on. "
+        "and 4000 MB/s for its bytes, which cost more from 200 kB on. "
         "10,000,010 B take 10050 us, 3.9 times the solid line."
     )
     (axes,) = picture.figure.axes
@@ -50,7 +50,7 @@ def test_law_through_a_size_in_the_middle_says_how_far_off_it_is_at_the_largest(
 def test_messages_after_a_rest_have_a_law_of_their_own_through_what_was_measured():
     """It had the slope of the other line, a third below the second message that was measured."""
     picture = sizes(TIMES, through=1_000_010, rested={20: 235.0, 1_000_010: 735.0})
-    said = "After a rest it costs 235 us and its bytes at 2000 MB/s, which count as much from 470 kB on."
+    said = "After a rest: 235 us for a message, and 2000 MB/s for its bytes, which cost more from 470 kB on."
     assert said in picture.finding
     (axes,) = picture.figure.axes
     law, rested, equal, equal_rested, _, hollow = axes.lines
