@@ -40,10 +40,11 @@ WELL = (
 HEAD = """\
 # Does `ppwork trace` see every call?
 
-**Of {whole} of {well} programs of this project every call was recorded, and in {named} of {hangs} that hang
+**Of {whole} of {well} programs of this project every call from Python was recorded, and in {named} of {hangs} that hang
 the planted mistake was named** (gloo, torch {torch}). {others} programs from GitHub are below.
 
-[`ppwork trace`](diagnose.md#you-can-start-it-again) records the calls of a `torch.distributed` program.
+[`ppwork trace`](diagnose.md#you-can-start-it-again) records the calls of a `torch.distributed` program;
+what C++ calls below them, as DDP's reducer does, needs `--ops` and is not counted here.
 Here its count is compared with a second one, of the same run. The programs that hang were written for this
 test, by the authors of the rules: it shows that these mistakes are still named, and not how often the
 answer is right about yours. [That was counted elsewhere](reliability.md#measured).

@@ -209,6 +209,23 @@ def test_the_port_to_an_own_loop_says_the_same_and_has_the_guards(plain, tmp_pat
     assert pp.diagnose(tmp_path / "run").sentence == "Nothing failed: the run emitted 8 chunks."
 
 
+def test_a_loop_with_a_live_source_answers_all_that_came_and_ends_in_order(tmp_path):
+    said = torchrun(3, EXAMPLES / "live_loop.py", tmp_path / "run")
+    assert said == [f"answer {2.0 * number}" for number in range(8)]
+    assert pp.diagnose(tmp_path / "run").sentence == "Nothing failed: the run emitted 8 chunks."
+    beats = [entry for entry in pp.open(tmp_path / "run").entries(0) if entry.name == "envelope.send"]
+    assert len({entry.call_id for entry in beats}) > 8  # chunks, the end, and at least one heartbeat
+
+
+def test_a_mesh_may_receive_the_next_chunk_before_it_answers_one(tmp_path):
+    """The page had the four calls below `reply`, without the count that rank 0 checks."""
+    said = torchrun(3, EXAMPLES / "late_answers.py", tmp_path / "run")
+    assert said == [f"answer {2.0 * number}" for number in range(6)]
+    received = [entry for entry in pp.open(tmp_path / "run").entries(1) if entry.name == "mesh.broadcast"]
+    sent = [entry for entry in pp.open(tmp_path / "run").entries(1) if entry.name == "result.send"]
+    assert received[1].at_ns < sent[0].at_ns
+
+
 def test_the_port_to_stages_says_the_same_at_depth_2(plain, tmp_path, monkeypatch):
     monkeypatch.chdir(PORTING)
     plan = pp.Plan(
