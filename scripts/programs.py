@@ -40,7 +40,7 @@ WELL = (
 HEAD = """\
 # Does `ppwork trace` see every call?
 
-**Of {whole} of {well} programs of this project every call from Python was recorded, and in {named} of {hangs} that hang
+**Of {whole} of {well} programs every call from Python was recorded, and in {named} of {hangs} that hang
 the planted mistake was named** (gloo, torch {torch}). {others} programs from GitHub are below.
 
 [`ppwork trace`](diagnose.md#you-can-start-it-again) records the calls of a `torch.distributed` program;
