@@ -214,7 +214,7 @@ def _wait(met: Meetings, rank: int, of_rank: RankCalls) -> Wait:
 def _said(of_rank: RankCalls, call: Call, number: str = "") -> str:
     group = of_rank.origin(call).begun.group
     on = f" on {group}" if group not in ("", "default_pg") else ""
-    return f"{of_rank.text(call)}{number}{on} at {call.line}"
+    return f"{of_rank.text(call)}{number}{on} at {call.place}"
 
 
 def _number(met: Meetings, of_rank: RankCalls, call: Call) -> str:
@@ -273,9 +273,9 @@ def _left_out(met: Meetings, meeting: Meeting) -> str:
     """Say who makes a group without the others; nothing if it was made, or all came to it."""
     if not (meeting.makes_groups and meeting.missing and any(map(_stands, meeting.ends.values()))):
         return ""
-    came = {rank: f"{end.call.text} ({end.call.line})" for rank, end in meeting.ends.items()}
+    came = {rank: f"{end.call.text} ({end.call.place})" for rank, end in meeting.ends.items()}
     calls = {rank: stood_in(met.ranks[rank]) for rank in meeting.missing if rank in met.ranks}
-    instead = {rank: f"{call.text} ({call.line})" for rank, call in calls.items() if call is not None}
+    instead = {rank: f"{call.text} ({call.place})" for rank, call in calls.items() if call is not None}
     each = [f"{named_ranks(ranks)} in {what}" for what, ranks in ranks_by_value(came | instead).items()]
     return f"All ranks have to make a group, and {named_ranks(meeting.missing)} did not: {', '.join(each)}."
 
@@ -296,7 +296,7 @@ def _different(meeting: Meeting) -> str:
             for listing, ranks in ranks_by_value(made).items()
         )
         return f"In their {nth(meeting.number)} {meeting.name} the ranks differ: {', '.join(members)}."
-    shown = {rank: f"{end.call.text} ({end.call.line})" for rank, end in meeting.ends.items()}
+    shown = {rank: f"{end.call.text} ({end.call.place})" for rank, end in meeting.ends.items()}
     agreed = {rank: _must_agree(end) for rank, end in meeting.ends.items()}
     if len(set(names.values())) > 1:  # an operator and a function say the same in other words
         agreed = {rank: (kind_of(name),) for rank, name in names.items()}

@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -105,6 +105,7 @@ class Begun(msgspec.Struct, frozen=True, omit_defaults=True, tag="begun", tag_fi
         makes: For ``new_group``: the group's name on this rank, a count; empty if the name is a hash.
         of: For a wait: the number of the call that returned the handle.
         part: For a wait: which of that call's handles; ``ANY``: it has one for all.
+        via: File and line of the program that called the function with that site; empty if there is none.
     """
 
     number: int
@@ -118,6 +119,7 @@ class Begun(msgspec.Struct, frozen=True, omit_defaults=True, tag="begun", tag_fi
     makes: str = ""
     of: int = -1
     part: int = ANY
+    via: str = ""
 
 
 class CallEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended", tag_field="type"):
@@ -317,6 +319,12 @@ class Call:
         return self.begun.site.rpartition("/")[2]
 
     @property
+    def place(self) -> str:
+        """The line, and who called there, if this rank came to that line from several."""
+        via = self.begun.via.rpartition("/")[2]
+        return f"{self.line}, called at {via}" if via else self.line
+
+    @property
     def text(self) -> str:
         """The call and its message, such as ``send float32[4] to 1``."""
         parts = self.begun.parts
@@ -500,7 +508,18 @@ def _read(path: Path, ahead_ns: Mapping[int, int]) -> RankCalls | None:
         # The end of a call may be among the lines that were not kept. It has ended if its thread went on.
         last = {call.begun.thread: number for number, call in calls.items()}
         calls = {n: c for n, c in calls.items() if c.end_ns is not None or last[c.begun.thread] == n}
-    return RankCalls(head, groups, tuple(calls.values()), left, lost)
+    return RankCalls(head, groups, tuple(_told_apart([*calls.values()])), left, lost)
+
+
+def _told_apart(calls: Sequence[Call]) -> Iterator[Call]:
+    """Yield calls without who called their line, if it was the same for all calls of that line."""
+    callers: dict[str, set[str]] = {}
+    for call in calls:
+        callers.setdefault(call.begun.site, set()).add(call.begun.via)
+    for call in calls:
+        if call.begun.via and len(callers[call.begun.site]) == 1:
+            call = replace(call, begun=msgspec.structs.replace(call.begun, via=""))  # noqa: PLW2901
+        yield call
 
 
 def _first(lines: list[Line]) -> int:

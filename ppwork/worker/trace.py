@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from textwrap import shorten
-from types import ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 from ppwork.records.calls import (
@@ -185,7 +185,7 @@ class CallRecorder:
         begin, exit_now, bootstrap = threading.Thread.start, os._exit, BaseProcess._bootstrap  # type: ignore[attr-defined]
 
         def start(thread: threading.Thread) -> None:
-            setattr(thread, STARTED, self._site())
+            setattr(thread, STARTED, self._site()[0])
             begin(thread)
 
         def leave(status: int) -> None:
@@ -443,13 +443,13 @@ class CallRecorder:
     ) -> int:
         if self._dropped:
             self._write_dropped()
-        number, site = next(self._numbers), self._site()
+        number, (site, via) = next(self._numbers), self._site()
         ident = threading.get_ident()
         thread = "" if ident == self._main else f"{threading.current_thread().name} {ident}"
         makes = self._next_group() if name == "new_group" and not op.startswith(LOCAL) else ""
         if (writer := self._writer) is not None:
             at_ns = time.monotonic_ns()
-            writer.write(Begun(number, at_ns, name, site, group, parts, thread, op, makes, of, part))
+            writer.write(Begun(number, at_ns, name, site, group, parts, thread, op, makes, of, part, via))
         return number
 
     def _next_group(self) -> str:
@@ -481,16 +481,20 @@ class CallRecorder:
         while self._dropped:
             self._write(self._dropped.popleft())
 
-    def _site(self) -> str:
-        """Return file and line of the program's innermost frame.
+    def _site(self) -> tuple[str, str]:
+        """Return file and line of the program's innermost frame, and of the one that called it, if any.
 
         If a thread has none, because its target is a function of torch, return the line that started it.
         """
         caller = sys._getframe(2)
         if (frame := users_frame(caller)) is None:
             if started := getattr(threading.current_thread(), STARTED, ""):
-                return str(started)
+                return str(started), ""
             *_, frame = outwards(caller)
+        above = users_frame(frame.f_back)
+        return self._at(frame), "" if above is None else self._at(above)
+
+    def _at(self, frame: FrameType) -> str:
         place = frame.f_code.co_filename, frame.f_lineno
         if place not in self._sites:
             self._sites[place] = f"{place[0]}:{place[1]}"

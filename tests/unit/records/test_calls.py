@@ -174,3 +174,15 @@ def test_a_forked_child_holds_no_file_of_its_parents_calls(tmp_path):
     command = [sys.executable, "-c", FORKS_WHILE_IT_WRITES, str(tmp_path)]
     printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert printed == "[]\n"
+
+
+def test_who_called_a_line_is_told_where_a_rank_came_to_it_from_several(tmp_path):
+    """Of a helper around `all_reduce` the line alone does not say which sum it was."""
+    made = MadeCalls(tmp_path, 1)
+    made.call(0, "all_reduce", 1, 2, line=44, via="/mine/core.py:53")
+    made.call(0, "all_reduce", 3, 4, line=44, via="/mine/core.py:57")
+    made.call(0, "barrier", 5, 6, line=9, via="/mine/core.py:80")
+    calls = read_calls(tmp_path)[0]
+    places = [call.place for call in calls.calls]
+    assert places == ["prog.py:44, called at core.py:53", "prog.py:44, called at core.py:57", "prog.py:9"]
+    assert {call.line for call in calls.calls} == {"prog.py:44", "prog.py:9"}
