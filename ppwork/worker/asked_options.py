@@ -38,6 +38,10 @@ class AskedOptions(dict[str, Any]):
         self.asked.add(name)
         return super().pop(name, *default)
 
+    def setdefault(self, name: str, default: Any = None) -> Any:  # noqa: ANN401  JSON
+        self.asked.add(name)
+        return super().setdefault(name, default)
+
     def __iter__(self) -> Iterator[str]:  # because of it `**options` and `dict(options)` call `keys`
         return iter(self.keys())
 

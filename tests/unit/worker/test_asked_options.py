@@ -22,6 +22,7 @@ GIVEN = {"rate": 0.5, "name": "fast"}
         (lambda options: options["rate"], {"rate"}),
         (lambda options: options.get("size", 4), {"size"}),
         (lambda options: options.pop("rate"), {"rate"}),
+        (lambda options: options.setdefault("rate", 1), {"rate"}),
         (lambda options: "size" in options, {"size"}),
         (lambda options: types.SimpleNamespace(**options), {*GIVEN}),
         (dict, {*GIVEN}),
