@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from ppwork.diagnosis.call_texts import is_of_all_ranks
 from ppwork.diagnosis.evidence_weights import COMPARED, DIED, DIED_FIRST, SYMPTOMS, WATCHED
@@ -30,25 +31,41 @@ _INCONSISTENT = re.compile(
     r"Rank (\d+) is running inconsistent collective: CollectiveFingerPrint\(OpType=(\w+)"
 )
 """The same of torch before 1.13, which does not show what the others called."""
+_PREFIX = re.compile(r"\[rank(\d+)\]:[\w. ]*: $")
+MOST_OF_A_PREFIX = 80
 _OTHER = re.compile(r"CollectiveFingerPrint\(.{0,800}?but Rank (\d+) is running collective")
 
 
 def mismatch(evidence: JobEvidence) -> Finding | None:
-    """DETAIL: each rank tells its own call; what it says of others may be a call of DETAIL itself."""
+    """DETAIL: each rank tells its own call; what it says of others may be a call of DETAIL itself.
+
+    It counts ranks in their group. Whose log a text is tells which rank of the job that is.
+    """
     prints: dict[int, Fingerprint] = {}
     blamed: dict[int, int] = {}
     told: dict[int, Fingerprint] = {}
-    of_nobody = evidence.job.console.split("Detected mismatch between collectives")[1:]
-    for text in (*(log.text for log in evidence.job.ranks.values()), *of_nobody):
-        own = _PRINT.search(text) if "CollectiveFingerPrint" in text else None
-        if own is None:
+    texts: list[tuple[int | None, str]] = [(rank, log.text) for rank, log in evidence.job.ranks.items()]
+    for before, text in pairwise(evidence.job.console.split("Detected mismatch between collectives")):
+        prefix = _PREFIX.search(before[-MOST_OF_A_PREFIX:])
+        texts.append((int(prefix[1]) if prefix is not None else None, text))
+    heard = [(rank, text, own) for rank, text in texts if (own := _PRINT.search(text)) is not None]
+    in_job = {(int(own[1]), rank) for rank, _, own in heard if rank is not None}
+    of_group = dict(in_job) if len(dict(in_job)) == len(in_job) else {}  # else of several groups
+    is_whole = all(number == rank for number, rank in in_job)
+    for rank, text, own in heard:
+        teller = of_group.get(int(own[1]), int(own[1]) if is_whole else None) if rank is None else rank
+        if teller is None:
             continue
-        prints.setdefault(int(own[1]), own.groups()[1:])
-        if (other := _OTHER.search(text)) is not None:
-            blamed[int(own[1])] = int(other[1])
-            theirs = _PRINT.search(text, own.end())
-            if theirs is not None and theirs[1] == other[1]:
-                told[int(other[1])] = theirs.groups()[1:]
+        prints.setdefault(teller, own.groups()[1:])
+        if (other := _OTHER.search(text)) is None:
+            continue
+        number = int(other[1])
+        if (named := of_group.get(number, number if is_whole else None)) is None:
+            continue
+        blamed[teller] = named
+        theirs = _PRINT.search(text, own.end())
+        if theirs is not None and theirs[1] == other[1]:
+            told[named] = theirs.groups()[1:]
     if len(set(prints.values())) < 2:
         return _half_told(evidence, prints, blamed, told)
     (usual, most), *_ = Counter(prints.values()).most_common()
@@ -154,6 +171,12 @@ def aborted(evidence: JobEvidence) -> Finding | None:
     what = f"{what}, and gloo aborted it."
     of_any = f"{ITS_LINE}; {SIZES}; of collectives, {DETAIL}"
     check_first = SIZES if half_of(call, line) else DETAIL if call else of_any
+    if not is_own and is_theirs and not ranks[1:] and not half_of(call, line):
+        what += (
+            f" The line above is that of {named_ranks([*evidence.in_call()])}, in {call}; where rank {rank} "
+        )
+        what += "was, its log does not show."
+        check_first = f"did rank {rank} make that call? {ITS_LINE}; {DETAIL}"
     weight = _weight(evidence, [rank])
     return Finding(ranks, "SizeMismatch", what, check_first, stack, unknown, weight=weight)
 

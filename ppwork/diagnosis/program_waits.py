@@ -207,7 +207,7 @@ def _wait(met: Meetings, rank: int, of_rank: RankCalls) -> Wait:
     after = "before its first call" if last is None else f"after {_said(of_rank, last)}"
     if of_rank.left is None:
         return Wait(rank, f"{OWN_CODE}, {after}", ())
-    how = f"ended with {of_rank.left.error}" if of_rank.left.error else "came to its end"
+    how = f"ended with {of_rank.left.error.rstrip('.')}" if of_rank.left.error else "came to its end"
     return Wait(rank, f"its program {how}, {after}", ())
 
 

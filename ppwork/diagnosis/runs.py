@@ -225,7 +225,9 @@ def _who_was_silent(evidence: RunEvidence, waits: tuple[Wait, ...]) -> str:
         if not any(map(evidence.log_of, awaited)):  # somebody else's torchrun keeps it, if anybody does
             left = [path.name for rank in awaited for path in evidence.last_words_of(rank)]
             words = " and ".join(left) or f"what {named_ranks(awaited)} printed"
-        return f"{words}: the others waited for it, and it waited for nobody"
+        loads = [rank for rank in awaited if (pulse := evidence.pulses.get(rank)) and not pulse.ids]
+        load = "; does it load for longer than `timeout_s`? it had begun no chunk" if loads else ""
+        return f"{words}: the others waited for it, and it waited for nobody{load}"
     if _has_sent_nothing(evidence):
         words = " and ".join(path.name for path in evidence.last_words_of(STAGE0_RANK))
         return f"{words or 'the stack of rank 0'}: where it stood; its first `send` may take timeout_s"
@@ -481,7 +483,8 @@ def _inferred_cause(
         check = (
             f"torchrun's closing report: rank {rank}'s exit code. -9 is SIGKILL, of the kernel, too; a rank "
         )
-        check += "that is not in it ended with code 0, as by `os._exit(0)`"
+        check += "that is not in it ended with code 0, as by `os._exit(0)`. `ppwork diagnose FOLDER CONSOLE` "
+        check += "reads it"
     return record_of(evidence, rank, "NoRecord", what, check, stack)
 
 

@@ -209,7 +209,8 @@ class Encoder:
                 f"The metadata could not be serialised: {error}.",
                 where=message.ids.where(),
                 check_first="metadata takes str, numbers, bool, None, bytes, lists (a tuple arrives as one), "
-                "and dicts with str keys; `dataclasses.asdict` makes one of a dataclass",
+                "and dicts with str keys; `dataclasses.asdict` makes one of a dataclass; "
+                "a tensor goes among the tensors",
             ) from error
         if len(body) > self.limits.max_body_bytes:
             raise LocalProtocolError(

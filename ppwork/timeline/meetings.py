@@ -26,8 +26,8 @@ ALSO_CALLED = {
     "reducescattertensorcoalesced": "reducescattersinglecoalesced",
 }
 """Names before torch 2.13, and names of its operators, mapped to today's names."""
-REFUSED = ("TypeError", "ValueError")
-"""Errors by which torch refuses arguments: no part of such a call reached another rank."""
+REFUSED = ("TypeError", "ValueError", "LocalProtocolError")
+"""Errors by which torch refuses arguments, and a guard of ours a call: nothing of it reached another rank."""
 
 
 @dataclass(frozen=True)

@@ -466,6 +466,42 @@ def test_the_one_send_to_a_rank_that_gloo_aborted_is_shown(tmp_path):
     assert "one send to it" not in found.text
 
 
+DETECTED = "RuntimeError: Detected mismatch between collectives on ranks. "
+PRINTED = "Rank {} is running collective: CollectiveFingerPrint(SequenceNumber=73, OpType=ALLREDUCE, "
+PRINTED += "TensorShape=[{}], TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float))"
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_detail_counts_ranks_in_their_group_and_the_job_s_are_named(tmp_path, has_folder):
+    """In a group of ranks 1 and 2 its rank 0 is rank 1; rank 0 of the job was blamed, which made no sum."""
+    mine, theirs = PRINTED.format(0, 8), PRINTED.format(1, 2)
+    logs = [
+        AWAITS_RESULT,
+        stood(1, 9, "dist.all_reduce(x, group=mesh)", "all_reduce", f"{DETECTED}{mine}, but {theirs}."),
+        stood(2, 9, "dist.all_reduce(x, group=mesh)", "all_reduce", f"{DETECTED}{theirs}, but {mine}."),
+    ]
+    console = report(1, r0=1, r1=1, r2=1)
+    if has_folder:
+        found = said(folder(tmp_path, *logs, console=console))
+    else:
+        (tmp_path / "console.log").write_text("".join(logs) + console)
+        found = said(tmp_path / "console.log")
+    assert found.cause.error_type == "CollectiveMismatch", found.text
+    assert "Rank 1 called ALLREDUCE number 73 on [8] Float where rank 2 called" in found.sentence, found.text
+
+
+def test_the_line_of_another_rank_above_an_abort_says_whose_it_is(tmp_path):
+    """The aborted rank had left just that call out."""
+    longer = "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    longer += "  what():  [x] op.preamble.length <= op.nbytes. 3648 vs 912. "
+    ranks = ["", stood(1, 9, "dist.all_reduce(x, group=mesh)", "all_reduce", GLOO_LOST), longer]
+    found = said(folder(tmp_path, *ranks, console=report(2, r0=-15, r1=1, r2=-6)))
+    assert found.lines[0].startswith("/t/a.py:9")
+    whose = "The line above is that of rank 1, in all_reduce; where rank 2 was, its log does not show."
+    assert found.sentence.endswith(whose), found.text
+    assert found.check_first.startswith("did rank 2 make that call?")
+
+
 def test_a_rank_that_showed_no_stack_is_asked_for_its_steps_and_its_group(tmp_path):
     calls = [stood(rank, 9, "dist.all_reduce(x)", "all_reduce") for rank in (0, 2)]
     found = said(folder(tmp_path, calls[0], "", calls[1], console=report(0, r0=1, r1=-15, r2=1)))

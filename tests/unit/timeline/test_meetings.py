@@ -122,8 +122,9 @@ def test_the_last_rank_of_a_collective_is_who_the_others_stood_for(tmp_path):
     assert stalls(made) == [(0, "all_reduce", 1, 40.0), (2, "all_reduce", 1, 30.0)]
 
 
-def test_a_call_that_torch_refused_met_nobody(made):
-    made.call(0, "all_reduce", 0, 1, error="TypeError: no tensor")
+@pytest.mark.parametrize("error", ["TypeError: no tensor", "LocalProtocolError: on the default group"])
+def test_a_call_that_torch_or_a_guard_refused_met_nobody(made, error):
+    made.call(0, "all_reduce", 0, 1, error=error)
     made.call(0, "all_reduce", 2, 3, ONE, line=7)
     made.call(1, "all_reduce", 2, 3, ONE, line=7)
     (meeting,) = met(made).meetings
