@@ -181,7 +181,7 @@ def _check_first(newest: Mapping[int, CollectiveCall], sides: Sequence[Sequence[
     if len({(call.chunk_index, call.count, bool(call.operation)) for call in calls}) > 1:
         check = "is a collective behind a flag or a condition that only one rank knows?"
         if len({(call.chunk_index, call.places) for call in calls}) == 1 and (places := calls[0].places):
-            check = f"does a loop around {places[:2][-1]} make as many turns on all ranks? {check}"
+            check = f"does a loop around {' or '.join(places[:2])} make as many turns on all ranks? {check}"
         return check
     operations = {_TENSOR.sub("", call.operation) for call in calls}
     if all(operation.startswith(COMPARE) for operation in operations):

@@ -183,7 +183,9 @@ def test_a_call_that_was_left_out_is_asked_for_at_the_earlier_line():
     turns = [by_helper(count, "model.py:58") for count in (1, 2, 3)]
     ended = CollectiveCall(3, 2, site=turns[1].site)
     fewer = difference_of({1: turns, 2: [*turns[:2], ended]})
-    assert fewer.check_first.startswith("does a loop around model.py:58 make as many turns on all ranks?")
+    assert fewer.check_first.startswith(
+        "does a loop around helpers.py:12 or model.py:58 make as many turns on all ranks?"
+    )
     assert "(the last at helpers.py:12, called at model.py:58)" in fewer.what
 
 
