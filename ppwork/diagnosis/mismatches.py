@@ -32,7 +32,9 @@ _INCONSISTENT = re.compile(
 )
 """The same of torch before 1.13, which does not show what the others called."""
 _PREFIX = re.compile(r"\[rank(\d+)\]:[\w. ]*: $")
+"""Torch's prefix of an exception that ends a program, at the end of what stands before its text."""
 MOST_OF_A_PREFIX = 80
+"""Characters before that text in which the prefix is looked for: a pattern over whole logs would be slow."""
 _OTHER = re.compile(r"CollectiveFingerPrint\(.{0,800}?but Rank (\d+) is running collective")
 
 
