@@ -402,6 +402,8 @@ def _too_late(evidence: _Evidence, limit_s: float) -> RunFailed:
     knows = cause is not None and (
         not evidence.is_of(*FROM_PLACES, "Stopped") or (cause.source and evidence.agrees)
     )
+    if evidence.is_of(RANK_DIED) and cause is not None and " by SIGKILL" in cause.what:
+        knows = False  # an earlier death would have ended the program: it was our own kill, of a slow SIGTERM
     return evidence.found.as_error().below(passed) if end is None or knows else _of_standing(end, passed)
 
 

@@ -11,7 +11,7 @@ from waiting import END_S, wait_for
 import ppwork as pp
 from ppwork.launcher import standstill
 from ppwork.launcher.view import QUIET_VARIABLE
-from ppwork.process import PAST_LIMIT
+from ppwork.process import PAST_LIMIT, WARM_VARIABLE
 
 pytestmark = pytest.mark.multiproc
 PROGRAM = """\
@@ -104,7 +104,8 @@ def test_a_program_past_its_limit_is_stopped_and_the_rank_that_never_came_is_nam
     assert "stopped 12 s after its start" in said
 
 
-def test_a_limit_that_is_too_short_for_a_start_is_told_as_that(program, tmp_path):
+def test_a_limit_that_is_too_short_for_a_start_is_told_as_that(program, tmp_path, monkeypatch):
+    monkeypatch.setenv(WARM_VARIABLE, "0")  # warm ranks may print before a busy launcher stops them
     run = pp.launch_script(program, nproc=2, out=tmp_path / "run", check=False, limit_s=0.01)
     assert run.exit_code == PAST_LIMIT
     assert run.failure.what.startswith("No rank had begun when the program passed its limit of 0.01 s.")

@@ -2,6 +2,7 @@
 
 from captured_logs import TEED, console, log_dir
 from made_calls import MadeCalls
+from made_logs import report
 
 from ppwork.launcher.script import _failure
 from ppwork.process import PAST_LIMIT
@@ -19,3 +20,14 @@ def test_torchruns_word_on_our_own_signal_does_not_hide_who_waited_for_whom(tmp_
     assert "rank 0 waits for rank 1: all_reduce at prog.py:5" in failure.what
     assert "SIGTERM" not in failure.what
     assert failure.check_first.startswith("which of the two calls is meant")
+
+
+def test_our_own_kill_at_the_limit_is_not_what_ended_the_program(tmp_path):
+    """On a full machine ranks may not follow a SIGTERM in time: "killed by SIGKILL" was the headline."""
+    (tmp_path / TORCHRUN_LOG).write_text(report(0, r0=-9, r1=-9))
+    calls = MadeCalls(tmp_path, 2)
+    calls.call(0, "all_reduce", 1, None, line=5)
+    calls.call(1, "barrier", 1, 2, line=7)
+    failure = _failure(tmp_path, PAST_LIMIT, 8.0)
+    assert "rank 0 waits for rank 1: all_reduce at prog.py:5" in failure.what
+    assert "SIGKILL" not in failure.headline
