@@ -50,19 +50,23 @@ def mismatch(evidence: JobEvidence) -> Finding | None:
     for before, text in pairwise(evidence.job.console.split("Detected mismatch between collectives")):
         prefix = _PREFIX.search(before[-MOST_OF_A_PREFIX:])
         texts.append((int(prefix[1]) if prefix is not None else None, text))
-    heard = [(rank, text, own) for rank, text in texts if (own := _PRINT.search(text)) is not None]
+    with_prints = [(rank, text) for rank, text in texts if "CollectiveFingerPrint" in text]
+    heard = [(rank, text, own) for rank, text in with_prints if (own := _PRINT.search(text)) is not None]
     in_job = {(int(own[1]), rank) for rank, _, own in heard if rank is not None}
     of_group = dict(in_job) if len(dict(in_job)) == len(in_job) else {}  # else of several groups
     is_whole = all(number == rank for number, rank in in_job)
+
+    def job_rank(number: int) -> int | None:
+        return of_group.get(number, number if is_whole else None)
+
     for rank, text, own in heard:
-        teller = of_group.get(int(own[1]), int(own[1]) if is_whole else None) if rank is None else rank
+        teller = job_rank(int(own[1])) if rank is None else rank
         if teller is None:
             continue
         prints.setdefault(teller, own.groups()[1:])
         if (other := _OTHER.search(text)) is None:
             continue
-        number = int(other[1])
-        if (named := of_group.get(number, number if is_whole else None)) is None:
+        if (named := job_rank(int(other[1]))) is None:
             continue
         blamed[teller] = named
         theirs = _PRINT.search(text, own.end())
