@@ -37,18 +37,28 @@ from ppwork.process import (
 from ppwork.protocol.plan import SECRET_VARIABLE, STORE_VARIABLE
 
 TORCHRUN = """\
+import socket
 import sys
 from ppwork import process
 with process.importing():
-    from torch.distributed.elastic.rendezvous import dynamic_rendezvous
+    from torch.distributed.elastic.rendezvous import api, dynamic_rendezvous
     from torch.distributed.run import main
 dynamic_rendezvous.get_method_name = lambda depth=2: sys._getframe(depth).f_code.co_name
+held = socket.socket()
+held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+held.bind(("", 0))
+api.get_free_port = lambda: held.getsockname()[1]
 main()
 """
 """torchrun, to be ``held``: it takes seconds to start ranks, and must not if we are gone by then.
 
 Each step of its rendezvous logs the name of its method, even if that log is off. torch finds the name by the
 source of every frame on the stack: 0.2 s of CPU time, most of what torchrun takes once it is imported.
+
+torch gets MASTER_PORT by a bind to port 0 that it closes again, and rank 0 listens a second later. In that
+second another process may get the same port, and rank 0 ends with "address already in use". Here torchrun
+stays bound: the kernel gives such a port to nobody who asks for any, and rank 0, which names it, may still
+listen, since both sockets have SO_REUSEADDR and this one never listens.
 """
 STATIC_PORT = 29400
 """torchrun's own default, for several hosts that meet at the first host's address."""

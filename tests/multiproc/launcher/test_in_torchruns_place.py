@@ -121,6 +121,30 @@ def test_only_ranks_that_handle_it_are_asked_for_their_stacks(tmp_path):
             rank.wait()
 
 
+MEETS_AT_THE_PORT = """
+import errno, os, socket
+import torch.distributed as dist
+if os.environ["RANK"] == "0":
+    with socket.socket() as other:
+        try:
+            other.bind(("", int(os.environ["MASTER_PORT"])))
+        except OSError as error:
+            print("another process gets", errno.errorcode[error.errno], flush=True)
+dist.init_process_group("gloo")
+print("rank", dist.get_rank(), "of", dist.get_world_size(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_no_other_process_gets_the_port_that_rank_0_will_listen_on(tmp_path):
+    """torchrun alone closes it again: a cell of a lesson met "address already in use"."""
+    code, log = run(tmp_path, MEETS_AT_THE_PORT)
+    assert (code, sorted(log.splitlines())) == (
+        0,
+        ["another process gets EADDRINUSE", "rank 0 of 2", "rank 1 of 2"],
+    )
+
+
 ENDS_CHILDREN = """
 import os, subprocess, sys, psutil
 from pathlib import Path
