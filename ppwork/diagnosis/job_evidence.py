@@ -44,7 +44,7 @@ NO_REPORT = "the console's text ends before torchrun's closing report, which has
 SURE, LIKELY, PERHAPS = 100, 70, 50
 """How sure it is that an exception ended its rank: the exit code or torch's hook says so; it is the last in
 the log; it is, and a logger wrote it."""
-STOPPED = "stood stopped (SIGSTOP), until the launcher killed it"
+STOPPED = "stood stopped (SIGSTOP), until it was killed"
 """Of a rank that could not leave by itself."""
 OWN_LINES, MOST_OWN = 2, 4
 """So many lines are shown that a rank alone printed, and of so many ranks."""

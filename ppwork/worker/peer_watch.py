@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import psutil
+
 from ppwork.errors import PeerFrozenError
 from ppwork.protocol.bounds import Bounds
 from ppwork.protocol.topology import Topology
@@ -43,6 +45,27 @@ class PeerWatch:
         peers = (peer for peer in range(self._topology.world_size) if peer != self._rank)
         return next(filter(None, (self._judge(peer, now_s) for peer in peers)), None)
 
+    def end_stopped(self, peer: int, stood_s: float) -> str:
+        """Kill a peer that is stopped, by the pid in its pulse; SIGTERM does not reach it.
+
+        Args:
+            peer: The peer.
+            stood_s: Seconds for which it may stand, for the line.
+
+        Returns:
+            The launcher's line about such a rank, for the log; empty if the peer is not stopped any more.
+        """
+        view = self._read(peer)
+        process = None if view is None else view.process()
+        if view is None or process is None or not view.is_stopped:
+            return ""
+        try:
+            rank = process.environ().get("RANK", "?")  # of the job; a pipeline may be a part of it
+            process.kill()
+        except psutil.Error:
+            return ""
+        return f"ppwork: rank {rank} (pid {view.pid}, stopped) did not go on for {stood_s:g} s and was killed"
+
     def _judge(self, peer: int, now_s: float) -> PeerFrozenError | None:
         view = self._read(peer)
         if view is None or view.state is PulseState.LEFT or not view.here:
@@ -58,7 +81,8 @@ class PeerWatch:
         stopped = view.is_stopped
         if stopped and quiet_s >= self._bounds.freeze_s:
             how = f"was stopped (SIGSTOP) and did not go on for {quiet_s:.1f} s"
-            check = f"who stopped process {view.pid}? `kill -CONT {view.pid}` lets a stopped one go on"
+            check = f"who stopped process {view.pid}: Ctrl-Z, a debugger, a batch system? "
+            check += "`freeze_s` is how long it may stand"
         elif stopped is False and quiet_s >= self._patience(view):
             how = f"was there, and its interpreter did not run for {quiet_s:.1f} s"
             check = "a call of its stage that keeps Python's lock (GIL); its log may have the stacks"

@@ -25,7 +25,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.errors import LocalProtocolError, ParityError, PlanError, PPWorkError, message_of, named_chunks
 from ppwork.plan import Plan
-from ppwork.process import SECONDARY
+from ppwork.process import LIFELINE_VARIABLE, SECONDARY
 from ppwork.protocol.parity import THREADS_VARIABLE
 from ppwork.protocol.topology import STAGE0_RANK, Role
 from ppwork.records import last_stacks
@@ -148,7 +148,10 @@ def join(
     ending = ExitStack()
     try:
         stacks = ending.enter_context(last_stacks.kept(folder, rank))
-        watchdog = Watchdog(plan, rank, folder, recorder, words=words, pulse=pulse, stacks=stacks)
+        watchdog = Watchdog(
+            plan, rank, folder, recorder, words=words, pulse=pulse, stacks=stacks,
+            ends_stopped=not os.environ.get(LIFELINE_VARIABLE),
+        )  # fmt: skip
         with recorder, written_down(folder, rank), watchdog:
             watchdog.joined(on_cuda=groups.device.type == "cuda", hangs_up=not membership.in_group)
             recorder.write(whose_clock(rank, clocks[rank]))

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -63,6 +63,9 @@ class Watchdog:
     and then ``leave`` ends the process. All ranks of the run share one folder. The backstop writes to
     ``stacks``, or else to descriptor 2: a stage's replacement of ``sys.stderr`` may have no descriptor.
 
+    ``ends_stopped``: a peer that was stopped (SIGSTOP) for too long is killed as this rank leaves, as our own
+    launcher would do; any other torchrun waits 30 s for it.
+
     Raises:
         PlanError: ``SCOPE_DIST_TIMEOUT_S`` is not a number of seconds (this rank).
     """
@@ -78,9 +81,11 @@ class Watchdog:
         pulse: Pulse | None = None,
         stacks: IO[bytes] | None = None,
         leave: Callable[[int], object] = os._exit,
+        ends_stopped: bool = False,
     ) -> None:
         self._bounds, self._recorder, self._leave = Bounds.of(plan), recorder, leave
         self._words = words or FailureWriter(run_dir, rank, recorder)
+        self._ends_stopped = ends_stopped
         self._pulse = pulse or Pulse(run_dir, rank)
         self._stacks = stacks
         self._telling = progress.telling(self._pulse.begin)
@@ -202,6 +207,11 @@ class Watchdog:
             faulthandler.dump_traceback(file=STDERR, all_threads=True)
             self._words.write(error, source=_source_of(frame), stack=_stack_of(frame))
         self._pulse.leave(self._words.exit_code)
+        if self._ends_stopped and isinstance(error, PeerFrozenError):
+            line = self._peers.end_stopped(int(error.where["peer"]), self._bounds.freeze_s)
+            if line:
+                with suppress(OSError):
+                    os.write(STDERR, f"{line}\n".encode())
         if frame is not None and self._hangs_up:
             # The main thread reaches no call that tells the peers; torchrun ends those that have not heard.
             self._words.exit_barrier = ExitBarrier(deaf=self._others)

@@ -1,7 +1,10 @@
 """Loops that end in the wrong way, under two ranks: ``left_loops.py CASE RUN_DIR``."""
 
+import os
+import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
 
@@ -18,6 +21,9 @@ def drive(plane, case):
             sys.exit()  # EXIT
         if case == "rank 0 is slow" and k == 1:
             time.sleep(60)  # SLOW
+        if case == "rank 0 is stopped" and k == 1:
+            Path(sys.argv[2], "stopped").touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
     plane.shutdown()
 
 
@@ -35,6 +41,8 @@ def serve(plane, case):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    plan = Plan(mesh_size=1, backend="gloo", timeout_s=30, stall_s=2 if "slow" in sys.argv[1] else None)
+    plan = Plan(
+        mesh_size=1, backend="gloo", timeout_s=30, stall_s=2 if "slow" in sys.argv[1] else None, freeze_s=1
+    )
     with join(plan, run_dir=sys.argv[2]) as plane:  # WITH
         (drive if isinstance(plane, Stage0Plane) else serve)(plane, sys.argv[1])

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from checkout import EXAMPLES, ROOT, SUPPORT
@@ -14,6 +15,8 @@ from plain_torchrun import torchrun, torchrun_to_its_end
 from waiting import wait_for
 
 import ppwork as pp
+from ppwork.diagnosis.report import killed_by_us
+from ppwork.launcher.standing import diagnose_any
 from ppwork.pictures.timelines import timeline_files
 from ppwork.process import STUCK
 from ppwork.records.clocks import clock_names, host_of
@@ -119,6 +122,25 @@ def test_a_loop_that_ends_wrongly_is_named_on_the_rank_that_left(tmp_path, start
     assert re.fullmatch(what.replace("()", r"\(\)"), causes[0].what)
     assert causes[0].where["role"] == ("stage0", "leader")[rank]
     assert causes[0].source.endswith(line)
+
+
+def test_a_rank_that_stands_stopped_is_killed_by_the_peer_that_leaves_for_it(tmp_path):
+    """torchrun waited 30 s for it: SIGTERM does not reach a stopped process."""
+    run_dir = tmp_path / "run"
+    ended = torchrun_to_its_end(2, SUPPORT / "left_loops.py", "rank 0 is stopped", run_dir)
+    assert ended.code == 1
+    stood_s = time.time() - (run_dir / "stopped").stat().st_mtime
+    assert stood_s < 15.0
+    (record,) = read_records(run_dir, 2)
+    assert (record.rank, record.error_type, record.where["peer"]) == (1, "PeerFrozenError", 0)
+    assert killed_by_us(ended.errors) == {0}
+    assert read_pulse(run_dir, 0).process() is None
+    console = tmp_path / "console.log"
+    console.write_text(ended.errors)
+    for given in ([run_dir], [console], [run_dir, console]):
+        assert "was stopped (SIGSTOP)" in diagnose_any(given).text.replace("stood stopped", "was stopped"), (
+            given
+        )
 
 
 def test_a_start_that_is_refused_leaves_only_its_reason_and_the_next_one_may_use_the_folder(

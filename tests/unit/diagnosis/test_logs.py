@@ -47,7 +47,7 @@ def test_death_is_said_by_signal_or_code():
     ("stopped", "what", "asks", "how"),
     [
         (2, "Rank 1 was killed by SIGKILL;", "who sent SIGSTOP to rank 2? Then the end", "killed by SIGKILL"),
-        (1, "Rank 1 stood stopped (SIGSTOP),", "who sent SIGSTOP to it?", "until the launcher killed it"),
+        (1, "Rank 1 stood stopped (SIGSTOP),", "who sent SIGSTOP to it?", "until it was killed"),
     ],
 )
 def test_a_rank_that_the_launcher_found_stopped_is_named(tmp_path, stopped, what, asks, how):
