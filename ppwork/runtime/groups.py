@@ -225,7 +225,7 @@ def _agree(
     secret = given_secret()
     try:
         signed = sign(secret, rank, encode_facts(facts))
-        raw_by_rank = gather(store, "parity", signed, rank, world_size)
+        raw_by_rank = gather(store, "parity", signed, rank, world_size, membership.has_lost)
     except PeerTimeoutError as error:
         raise membership.explained(error, store) from None
     facts_by_rank = [decode_facts(signed_by(secret, peer, raw)) for peer, raw in enumerate(raw_by_rank)]

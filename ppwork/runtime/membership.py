@@ -9,7 +9,8 @@ process has joined with these ranks.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,8 +23,11 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from ppwork.errors import PeerTimeoutError, PlanError, listed, named_ranks
+from ppwork.process import TORCHRUN_VARIABLE
 from ppwork.protocol.plan import STORE_VARIABLE
 
+LOOK_S = 1.0
+"""Seconds between two looks at the processes of ranks that have not come to ``join``."""
 _stores: dict[tuple[str, int], Store] = {}
 """Stores that this process has opened, by address and job rank: a later session uses the same connection."""
 _sessions: dict[Membership, int] = {}
@@ -110,6 +114,14 @@ class Membership:
         _sessions[self] = session + 1
         _open[self] = False
         return session
+
+    def has_lost(self, missing: Sequence[int]) -> bool:
+        """Say whether some of these ranks of the pipeline will never come: their processes have ended.
+
+        Only torchrun starts all ranks at once; by any other starter a rank may be yet to come.
+        """
+        pids = _pids_by_rank() if os.environ.get(TORCHRUN_VARIABLE) else {}
+        return _all_are_here(pids) and any(self.ranks[rank] not in pids for rank in missing)
 
     def explained(self, error: PeerTimeoutError, store: Store) -> PeerTimeoutError:
         """Replace the error of missing ranks by one that says what they joined instead, or who lives."""
@@ -223,33 +235,50 @@ def _torchruns_store(rank: int, world_size: int, timeout_s: float) -> Store:
     return store
 
 
-def gather(store: Store, key: str, value: bytes, rank: int, world_size: int) -> list[bytes]:
+def gather(
+    store: Store,
+    key: str,
+    value: bytes,
+    rank: int,
+    world_size: int,
+    has_lost: Callable[[Sequence[int]], bool] = lambda _: False,
+) -> list[bytes]:
     """Exchange one value per rank, UTF-8 text, through the store.
 
+    ``has_lost`` is asked about once a second if some of the ranks that have not come will never come.
+
     Raises:
-        PeerTimeoutError: Some ranks did not come within the store's timeout; names them (every rank
-            that came).
+        PeerTimeoutError: Some ranks did not come within the store's timeout, or will never come; names
+            them (every rank that came).
 
     Blocks:
         Until every rank has called this with the same key; at most the store's timeout, for all ranks.
     """
     keys = [f"{key}/{peer}" for peer in range(world_size)]
     store.set(keys[rank], value.decode())
-    try:
-        store.wait(keys)  # `get` would allow each key a whole timeout
-        return [store.get(each) for each in keys]
-    except RuntimeError as error:  # DistStoreError; DistNetworkError when the store's host is gone
-        missing = [peer for peer, each in enumerate(keys) if not _has(store, each)]
-        waited_s = store.timeout.total_seconds()  # type: ignore[attr-defined]
-        step = "come to `join`" if key == "parity" else f"reach {key!r} at start-up"
-        what = f"{named_ranks(missing).capitalize()} did not {step} within {waited_s:g} s."
-        if rank in missing:  # this rank, which has come
-            what = f"The store was lost before all ranks had reached {key!r}: rank 0 or torchrun has ended."
-        raise PeerTimeoutError(
-            what,
-            where={"rank": rank, "peer": next(iter(missing), None)},
-            check_first="what did they say, and where do they stand? For a longer load raise `timeout_s`",
-        ) from error
+    bound_s, began_s = store.timeout.total_seconds(), time.monotonic()  # type: ignore[attr-defined]
+    waited_s = 0.0
+    while True:
+        try:
+            # `get` would allow each key a whole timeout.
+            store.wait(keys, timedelta(seconds=max(0.01, min(LOOK_S, bound_s - waited_s))))
+            return [store.get(each) for each in keys]
+        except RuntimeError as error:  # DistStoreError; DistNetworkError when the store's host is gone
+            missing = [peer for peer, each in enumerate(keys) if not _has(store, each)]
+            waited_s = time.monotonic() - began_s
+            if not missing or (rank not in missing and waited_s < bound_s and not has_lost(missing)):
+                continue
+            step = "come to `join`" if key == "parity" else f"reach {key!r} at start-up"
+            after = f"{bound_s:g}" if waited_s >= bound_s else f"{waited_s:.1f}"
+            what = f"{named_ranks(missing).capitalize()} did not {step} within {after} s."
+            if rank in missing:  # this rank, which has come
+                what = f"The store was lost before all ranks had reached {key!r}: "
+                what += "rank 0 or torchrun has ended."
+            raise PeerTimeoutError(
+                what,
+                where={"rank": rank, "peer": next(iter(missing), None)},
+                check_first="what did they say, and where do they stand? For a longer load raise `timeout_s`",
+            ) from error
 
 
 def _with_lives(error: PeerTimeoutError, missing: Mapping[int, int]) -> PeerTimeoutError:
@@ -259,24 +288,34 @@ def _with_lives(error: PeerTimeoutError, missing: Mapping[int, int]) -> PeerTime
         error: It names the ranks.
         missing: By rank of the pipeline its rank in the job.
     """
-    pids: dict[int, int] = {}
-    with suppress(psutil.Error):  # our parent is gone
-        for process in psutil.Process(os.getppid()).children():
-            with suppress(psutil.Error, OSError, KeyError, ValueError):  # gone, of another user, no rank
-                pids[int(process.environ()["RANK"])] = process.pid
-    size = os.environ.get("WORLD_SIZE", "")
-    all_here = os.getpid() in pids.values() and os.environ.get("LOCAL_WORLD_SIZE") == size
+    pids = _pids_by_rank()
     if alive := [f"rank {rank} (pid {pids[job]})" for rank, job in missing.items() if job in pids]:
         what = f"{error.what} {listed(alive).capitalize()} {'are' if alive[1:] else 'is'} alive."
         check = "does it load for longer (raise `timeout_s`), or stand before `join`? "
         check += "`ppwork diagnose` tells while it stands"
-    elif missing and all_here:
+    elif missing and _all_are_here(pids):
         ended = named_ranks([*missing]).capitalize()
         what = f"{error.what} {ended} {'have' if len(missing) > 1 else 'has'} ended."
         check = "what did it say? which path of its program ends without `join`?"
     else:
         return error
     return PeerTimeoutError(what, where=error.where, check_first=check)
+
+
+def _pids_by_rank() -> dict[int, int]:
+    """Return the processes of this host's ranks, this one's siblings, by rank of the job."""
+    pids: dict[int, int] = {}
+    with suppress(psutil.Error):  # our parent is gone
+        for process in psutil.Process(os.getppid()).children():
+            with suppress(psutil.Error, OSError, KeyError, ValueError):  # gone, of another user, no rank
+                pids[int(process.environ()["RANK"])] = process.pid
+    return pids
+
+
+def _all_are_here(pids: Mapping[int, int]) -> bool:
+    """Say whether the job has all its ranks on this host, so that one which is not in ``pids`` has ended."""
+    is_whole = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE", "")
+    return is_whole and os.getpid() in pids.values()
 
 
 def _said(store: Store, rank: int) -> str | None:

@@ -6,6 +6,7 @@ import re
 import socket
 
 import pytest
+from plain_torchrun import torchrun
 from rank_folders import folder, worker
 from toy_runs import toy
 from waiting import END_S
@@ -105,3 +106,27 @@ def test_a_rank_that_never_comes_is_named_within_the_bound(tmp_path, start_ranks
         assert record.error_type == "PeerTimeoutError"
         assert re.search(rf"Rank 1 did not come to `join` within 2 s\. {lives}", record.what), record.what
         assert record.where["peer"] == 1
+
+
+LEAVES_BEFORE_JOIN = """
+import os, time
+from ppwork.ranks import Plan, PPWorkError, join
+if os.environ["RANK"] != "2":
+    began_s = time.monotonic()
+    try:
+        with join(Plan(mesh_size=2, backend="gloo", timeout_s=60)):
+            pass
+    except PPWorkError as error:
+        print(os.environ["RANK"], time.monotonic() - began_s < 20, error.what, flush=True)
+"""
+
+
+def test_a_rank_that_has_left_is_not_waited_for(tmp_path):
+    """`join` waited all of `timeout_s` for it, and then said that it had ended."""
+    program = tmp_path / "leaves.py"
+    program.write_text(LEAVES_BEFORE_JOIN)
+    said = sorted(torchrun(3, program))
+    left = r"Rank 2 did not come to `join` within \d+\.\d s\. Rank 2 has ended\."
+    for rank, line in enumerate(said):
+        assert re.fullmatch(f"{rank} True {left}", line), line
+    assert len(said) == 2
