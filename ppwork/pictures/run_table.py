@@ -17,6 +17,7 @@ from ppwork.plan import Plan
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.notes import (
     odd_results,
+    told_of_emissions,
     told_of_metadata,
     told_of_options,
     told_of_results,
@@ -153,6 +154,8 @@ def _warnings(finished: Run) -> list[tuple[str, str]]:
     rows, summary = [], finished.summary
     if isinstance(asked := summary.get(STREAM_ENDED), str):
         rows.append(("ended", asked))
+    if silent := told_of_emissions(finished.entries(STAGE0_RANK)):
+        rows.append(("outputs", silent))
     if odd := odd_results(summary):
         told = told_of_results(finished.entries_by_rank) or "see the mesh ranks' logs"
         rows.append(

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ppwork.errors import listed, meant, named_chunks, named_ranks, ranks_by_value
-from ppwork.records.run import NOTHING_RESET, ODD_RESULTS, OPTIONS_ASKED, QUEUE, metadata_apart, writes_apart
+from ppwork.records.run import (
+    NO_EMISSION,
+    NOTHING_RESET,
+    ODD_RESULTS,
+    OPTIONS_ASKED,
+    QUEUE,
+    metadata_apart,
+    writes_apart,
+)
 from ppwork.records.spans import RESULTS_DIFFER, Entry, Instant, Recorder
 
 
@@ -32,6 +40,14 @@ def came_with_a_cut(entries: Iterable[Entry], chunk: int) -> bool:
     """Say whether a chunk began a new epoch of the cache, by rank 0's entries."""
     epochs = {entry.chunk_index: entry.cache_epoch for entry in entries if entry.chunk_index >= 0}
     return chunk - 1 in epochs and epochs.get(chunk, 0) > epochs[chunk - 1]
+
+
+def told_of_emissions(entries: Iterable[Entry]) -> str:
+    """Say that rank 0 emitted nothing at all though chunks came, as of a forgotten ``return``; else empty."""
+    texts = [entry.text for entry in entries if isinstance(entry, Instant) and entry.name == "emit"]
+    if not texts or any(text != NO_EMISSION for text in texts):
+        return ""
+    return f"none: {NO_EMISSION} for each of {len(texts)} chunks: a forgotten `return`?"
 
 
 def note_asked_options(recorder: Recorder, options: Collection[str], asked: Iterable[str]) -> None:

@@ -57,6 +57,8 @@ UNRELEASED = "release.missing"
 """An instant of rank 0 at the first result that its loop did not release before it waited again."""
 OPTIONS_ASKED = "options.asked"
 """An instant at the end of a rank whose plan has options: the names that its stage asked for, one a line."""
+NO_EMISSION = "decode returned None"
+"""Text of an ``emit`` whose chunk gave nothing: no output, and no metrics."""
 STREAM_ENDED = "stream_ended"
 """Key of a summary: the line about a stream that ``encode`` has ended, maybe by a forgotten ``return``. Rank
 0 records an instant of this name, with this text."""

@@ -177,15 +177,19 @@ def tensors_of(stage: object, method: str, returned: object) -> Tensors:
     return returned
 
 
+NOTHING = Emission(torch.empty(0))
+"""What a ``decode`` that returned ``None`` has emitted."""
+
+
 def emission_of(stage: object, returned: object, *, verify: bool) -> Emission:
-    """Return what ``decode`` returned; ``None``, which emits nothing, becomes an empty emission.
+    """Return what ``decode`` returned; ``None``, which emits nothing, becomes ``NOTHING``.
 
     Raises:
         StageError: It is no ``Emission`` though ``verify`` needs one, or a metric is not a number or has a
             name that ppwork uses (rank 0).
     """
     if returned is None and not verify:
-        return Emission(torch.empty(0))
+        return NOTHING
     if not isinstance(returned, Emission):
         _refuse(stage, "decode", "an Emission", f"a {type(returned).__name__}", returned)
     for name, figure in returned.metrics.items():

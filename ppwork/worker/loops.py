@@ -19,7 +19,7 @@ import torch
 
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import CONTEXT_PREFIX, ChunkPlan, PPAction, PPEnvelope, PPResult
-from ppwork.records.run import NOTHING_RESET, OUTPUTS_FILE, RETURNED_FILE, STREAM_ENDED
+from ppwork.records.run import NO_EMISSION, NOTHING_RESET, OUTPUTS_FILE, RETURNED_FILE, STREAM_ENDED
 from ppwork.records.spans import SOURCE_MS, STAGE1_MS, WhichChunk
 from ppwork.runtime import FollowerPlane, LeaderPlane, MeshPlane, Stage0Plane
 from ppwork.runtime.plane import Timed
@@ -28,6 +28,7 @@ from ppwork.worker import progress
 from ppwork.worker.backend_wait import tell_of_handles
 from ppwork.worker.collectives import counting
 from ppwork.worker.contract import (
+    NOTHING,
     chunk_of,
     emission_of,
     name_what_came,
@@ -260,7 +261,8 @@ class Stage0Steps:
         figures = {STAGE1_MS: result.stage1_ns / 1e6, **emission.metrics}
         if source_ns := self._source_ns.pop(index, 0):
             figures[SOURCE_MS] = source_ns / 1e6
-        recorder.instant("emit", figures=figures, ids=which)
+        text = NO_EMISSION if emission is NOTHING else ""
+        recorder.instant("emit", figures=figures, ids=which, text=text)
         # Not at INFO: the span file has it, and a log line costs 70 us of every period.
         log.debug("chunk %d emitted, stage 1 took %.1f ms", index, figures[STAGE1_MS])
         if OUTPUTS_FILE in self.kept:

@@ -102,7 +102,9 @@ def test_a_source_that_forgets_to_return_a_later_chunk_is_warned_of_by_line(run,
     assert short.summary["chunks"] == 3
     assert (short.summary["stream_ended"], dict(rows_of(short))["ended"]) == (said, said)
     assert dict(rows_of(short))["options"] == "no stage asked for 'scalse'"
-    assert "options" not in dict(rows_of(run))
+    silent = "none: decode returned None for each of 3 chunks: a forgotten `return`?"
+    assert dict(rows_of(short))["outputs"] == silent
+    assert not {"options", "outputs"} & {*dict(rows_of(run))}
     assert said in pp.diagnose(short).text
     assert pp.diagnose(short).is_odd
     assert not pp.diagnose(run).is_odd
