@@ -138,7 +138,12 @@ def _asked(
     ] = None,
     depth: Annotated[
         int | None,
-        _of(OVERLAP, "Most chunks in flight (in_flight_depth). Default: 1, the stages take turns."),
+        _of(
+            OVERLAP,
+            "Most chunks in flight. Default: 1, the stages take turns.",
+            "--depth",
+            "--in-flight-depth",
+        ),
     ] = None,
     d_in: Annotated[
         int | None, _of(OVERLAP, "Part of the depth: most chunks whose result has not come.")
@@ -152,7 +157,9 @@ def _asked(
     one_process: Annotated[
         bool, _of(OVERLAP, "Both ranks in one process, copies for links: true times of one GPU.")
     ] = False,
-    threads: Annotated[int, _of(OVERLAP, "Threads of torch on each rank.")] = 1,
+    threads: Annotated[
+        int, _of(OVERLAP, "Threads of torch on each rank.", "--threads", "--threads-per-rank")
+    ] = 1,
     verify: Annotated[
         bool, _of(CHECKS, "Compare with a single-process run, which calls both stages once more.")
     ] = False,

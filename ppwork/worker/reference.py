@@ -157,11 +157,16 @@ def compare(
 
 
 def values_apart(computed: torch.Tensor, other: torch.Tensor, allowed: float) -> str:
-    """Return how many values differ by more than is allowed: ``3 of 12 values``; empty if shapes differ."""
+    """Return how many values differ by more than is allowed: ``3 of 12 values``; empty if shapes differ.
+
+    If some are NaN, it says in which of the two: a model that makes them makes them in both.
+    """
     if computed.shape != other.shape:
         return ""
     far = ~((computed.double() - other.double()).abs() <= allowed)
-    return f"{int(far.sum())} of {far.numel()} values"
+    ours, theirs = int(computed.isnan().sum()), int(other.isnan().sum())
+    told = f"; NaN: {theirs} in the run, {ours} in one process" if ours or theirs else ""
+    return f"{int(far.sum())} of {far.numel()} values{told}"
 
 
 def returned_apart(computed: Tensors, returned: Tensors, allowed: float, index: int) -> str:

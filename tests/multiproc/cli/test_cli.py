@@ -212,7 +212,10 @@ def test_a_failed_run_exits_1_with_the_first_rank_its_error_and_its_log(tmp_path
     ("stage", "how"),
     [
         ("DependsOnRank", "by 1.0, first in chunk 0 (4 of 7 values)"),
-        ("NaNsInAMesh", "in number, in shape or by a NaN, first in chunk 0 (4 of 7 values)"),
+        (
+            "NaNsInAMesh",
+            "by NaN or infinities, first in chunk 0 (4 of 7 values; NaN: 4 in the run, 0 in one process)",
+        ),
         ("DriftsInAMesh", "first in chunk 0 (4 of 7 values) and most in chunk 2"),
         ("KeepsAtACut", "; chunk 1 came with a cut, and those before it agree"),
     ],
