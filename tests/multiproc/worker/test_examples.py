@@ -217,6 +217,14 @@ def test_a_loop_with_a_live_source_answers_all_that_came_and_ends_in_order(tmp_p
     assert len({entry.call_id for entry in beats}) > 8  # chunks, the end, and at least one heartbeat
 
 
+def test_a_split_state_that_starts_anew_at_each_sequence_gives_the_numbers_of_a_mesh_of_one(tmp_path):
+    said = [torchrun(ranks, EXAMPLES / "recurrent.py", tmp_path / str(ranks)) for ranks in (2, 3)]
+    assert said[0] == said[1]
+    assert [line.split()[:2] for line in said[0]] == [["north", "5"], ["south", "3"], ["west", "6"]]
+    cuts = {entry.cache_epoch for entry in pp.open(tmp_path / "3").entries(0)}
+    assert {0, 1, 2} <= cuts
+
+
 def test_a_mesh_may_receive_the_next_chunk_before_it_answers_one(tmp_path):
     """The page had the four calls below `reply`, without the count that rank 0 checks."""
     said = torchrun(3, EXAMPLES / "late_answers.py", tmp_path / "run")
