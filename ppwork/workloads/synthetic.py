@@ -49,7 +49,14 @@ class Timer:
 
     def take(self) -> None:
         """Sleep the chosen time, or make the stream do so and return at once."""
-        ms = max(0.0, self._ms * (1.0 + self._random.uniform(-self._jitter, self._jitter)))
+        self.spend(self.draw())
+
+    def draw(self) -> float:
+        """Return the next time, in milliseconds."""
+        return max(0.0, self._ms * (1.0 + self._random.uniform(-self._jitter, self._jitter)))
+
+    def spend(self, ms: float) -> None:
+        """Sleep as long, or make the stream do so and return at once."""
         if self._cycles_per_ms:
             torch.cuda._sleep(int(ms * self._cycles_per_ms))
         else:
@@ -116,13 +123,19 @@ class SyntheticGenerator:
         """Nothing: the count needs no past frames."""
 
     def step(self, tensors: Tensors, step_index: int, num_steps: int) -> Tensors:
-        """Sleep once per chunk; return ``[elements]`` float32, a view of what came, and the age if asked."""
-        payload = tensors["payload"]
+        """Sleep in the last step, in equal parts around the sums, as a model computes around its own.
+
+        Returns:
+            ``[elements]`` float32, a view of what came, and the age if asked.
+        """
+        payload, is_last = tensors["payload"], step_index == num_steps - 1
+        part_ms = self._timer.draw() / (self._sums + 1) if is_last else 0.0
         for _ in range(self._sums):
+            self._timer.spend(part_ms)
             self._tp.all_reduce(torch.ones(1, device=payload.device))
-        if step_index < num_steps - 1:
+        if not is_last:
             return tensors
-        self._timer.take()
+        self._timer.spend(part_ms)
         self._age += 1
         age = {"age": torch.tensor([float(self._age)], device=payload.device)} if self._counts else {}
         return {"payload": payload[: self._elements], **age}
