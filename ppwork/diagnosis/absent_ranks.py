@@ -227,7 +227,10 @@ def missing(evidence: JobEvidence) -> Finding | None:
             )
             check_first = f"who stopped {named_ranks(killed)} (SIGSTOP)? else {check_first}"
         elif evidence.half(waiting[0]):
-            what += " There it waited for a message: why none came, no log shows."
+            what += " There it waited for a message: why none came, no log shows. It only waited longest."
+            check_first += (
+                f" With a shorter timeout of their own group {named_ranks(ranks)} would speak first"
+            )
         words = evidence.error.get(waiting[0])
         said = (f"rank {waiting[0]} said: {said_of(words).splitlines()[0]}",) if words is not None else ()
         stack = evidence.place.get(waiting[0])

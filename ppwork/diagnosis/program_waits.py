@@ -45,6 +45,7 @@ class ProgramWaits:
         ranks: The calls that this is about: those up to the first exception that ended a rank.
         kinds: What each rank stood in: ``SEND``, ``RECV``, both in one word, or nothing: a collective.
         lost: The only mismatch is a message whose handle was not kept.
+        turns: How often each rank had called the lines of the first collectives that do not fit, if all had.
     """
 
     waits: tuple[Wait, ...]
@@ -53,6 +54,7 @@ class ProgramWaits:
     ranks: Mapping[int, RankCalls] = field(default_factory=dict)
     kinds: Mapping[int, str] = field(default_factory=dict)
     lost: bool = False
+    turns: str = ""
 
     @property
     def sentence(self) -> str:
@@ -94,7 +96,9 @@ class ProgramWaits:
         if self.lost:
             return "keep the handle until its wait: gloo gives a message up whose handle is let go"
         if self.mismatches:
-            return "which of the two calls is meant, and what made that rank differ just before it"
+            meant = "which of the two calls is meant, and what made that rank differ just before it"
+            turns = "does a loop around one of them make as many turns on each rank?"
+            return f"{self.turns}: {turns} Else {meant}" if self.turns else meant
         if awaited := roots(self.waits):
             # Of a wait in no call of torch, only the stack tells.
             inside = any(wait.rank in awaited and wait.call.startswith(OWN_CODE) for wait in self.waits)
@@ -157,7 +161,10 @@ def program_waits(met: Meetings) -> ProgramWaits | None:
     only_unreceived = all(text.startswith(NOBODY_RECEIVED) for text in mismatches)
     cause = cause_of(met, stood) if only_unreceived and not all_left else None
     mismatches = mismatches if cause is None else ()
-    return ProgramWaits(waits, mismatches, cause, met.ranks, kinds, bool(lost) and mismatches == lost)
+    is_lost = bool(lost) and mismatches == lost
+    first = next(filter(parted, met.meetings), None)
+    turns = _turns(met, first) if first is not None and mismatches and not is_lost else ""
+    return ProgramWaits(waits, mismatches, cause, met.ranks, kinds, is_lost, turns)
 
 
 def _kind(of_rank: RankCalls, call: Call) -> str:
@@ -250,6 +257,28 @@ def _waits_for(met: Meetings, of_rank: RankCalls, call: Call) -> tuple[int, ...]
     own = meeting.ends[call.rank]
     elsewhere = [rank for rank, end in meeting.ends.items() if not agree(own, end)]
     return tuple(sorted({*meeting.missing, *elsewhere}))
+
+
+def _turns(met: Meetings, meeting: Meeting) -> str:
+    """Say how often each rank had come to the lines of a meeting, its own call counted.
+
+    Nothing if a rank never came to one of them: then it is no loop.
+    """
+    texts = []
+    for call in {end.call.begun.site: end.call for end in meeting.ends.values()}.values():
+        counts = {
+            rank: sum(
+                each.begun.site == call.begun.site and each.start_ns <= end.call.start_ns
+                for each in met.ranks[rank].calls
+            )
+            for rank, end in meeting.ends.items()
+        }
+        if 0 in counts.values():
+            return ""
+        by_count = ranks_by_value(counts).items()
+        times = (f"{named_ranks(ranks)} {'once' if n == 1 else f'{n} times'}" for n, ranks in by_count)
+        texts.append(f"{call.name} at {call.line} was called by {listed(times)}")
+    return "; ".join(texts) if texts[1:] else ""
 
 
 def _collectives(met: Meetings, *, all_left: bool) -> Iterator[str]:

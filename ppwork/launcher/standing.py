@@ -27,8 +27,9 @@ from ppwork.diagnosis.logs import JobLogs, RankLog
 from ppwork.diagnosis.report import Report
 from ppwork.diagnosis.runs import diagnose
 from ppwork.diagnosis.stacks import Frame, Stack, half_of
-from ppwork.errors import PlanError, UnavailableError, listed, named_ranks
+from ppwork.errors import PlanError, UnavailableError, listed, named_ranks, ranks_by_value
 from ppwork.launcher.processes import environment_of, state_of
+from ppwork.process import is_torchrun
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.calls import awaited_by
 from ppwork.records.failure import FailureRecord, is_users
@@ -37,6 +38,8 @@ LOOK_S, APART_S = 10.0, 1.0
 """Longest time that py-spy may take for a process, and the time between two looks."""
 FEW_WAKES = 3
 """Wakes of a main thread between two looks, up to which it stands."""
+IMPORTLIB = "<frozen importlib"
+"""So begin the files of Python's own frames of an import."""
 JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 """Variables that all ranks of a job have alike."""
 MAIN = "MainThread"
@@ -96,6 +99,8 @@ def diagnose_standing(pid: int | None = None) -> Diagnosis:
     # py-spy would wait for one that is stopped.
     awake = {rank: process for rank, process in ranks.items() if rank not in frozen}
     stacks, moved = _look_twice(awake) if awake else ({}, [])
+    if awake and not frozen and {*stacks} == {*awake} and all(map(_imports, stacks.values())):
+        return _of_importing(Path(name), stacks)
     stacks = _with_peers(stacks)
     environment = environment_of(of_one)
     size = _number(environment, "WORLD_SIZE", len(ranks))
@@ -144,6 +149,21 @@ def _of_frozen(evidence: JobEvidence, pids: Mapping[int, int], gone: Sequence[in
     return Diagnosis(evidence.job.source, record, seen=seen, places=places, headline=what)
 
 
+def _imports(of_rank: tuple[Stack, ...]) -> bool:
+    """Say whether a rank's main thread is in an import."""
+    return any(frame.file.startswith(IMPORTLIB) for stack in of_rank[-1:] for frame in stack.frames)
+
+
+def _of_importing(source: Path, stacks: Stacks) -> Diagnosis:
+    """Say that the job still starts: an import of torch takes a second, and on a busy machine more."""
+    users = {rank: of_rank[-1].users for rank, of_rank in stacks.items()}
+    places = {rank: f"at {each.file}:{each.line}" for rank, each in users.items() if each is not None}
+    verb = "imports" if len(stacks) == 1 else "import"
+    what = f"No hang is seen: {named_ranks([*stacks])} still {verb} modules."
+    seen = tuple(f"{named_ranks(ranks)} {place}" for place, ranks in ranks_by_value(places).items())
+    return Diagnosis(source, seen=seen, headline=what, advice="ask again in some seconds")
+
+
 def _ranks_of(pid: int | None) -> Ranks:
     jobs: defaultdict[tuple[str, ...], dict[int, psutil.Process]] = defaultdict(dict)
     asked: set[tuple[str, ...]] = set()
@@ -163,6 +183,8 @@ def _ranks_of(pid: int | None) -> Ranks:
             asked.add(job)
     if not asked:
         where = "here" if pid is None else f"in process {pid} or below it"
+        if pid is not None and is_torchrun(_command(pid)):
+            where += ": it is a torchrun that has no ranks yet, or none any more"
         raise PlanError(
             f"No rank of a job runs {where}.",
             check_first="`pgrep -af torchrun`, on the host where it runs and as its user",
@@ -182,6 +204,13 @@ def _parent(ranks: Ranks) -> int:
         return int(process.ppid())
     except psutil.Error:  # it ended meanwhile
         return int(process.pid)
+
+
+def _command(pid: int) -> list[str]:
+    try:
+        return list(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return []
 
 
 def _program(ranks: Ranks) -> str:

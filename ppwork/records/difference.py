@@ -17,6 +17,7 @@ from ppwork.records.ledger import COMPARE, ON_DEFAULT, CollectiveCall
 Calls = Mapping[int, Sequence[CollectiveCall]]
 """By rank, the calls of one chunk, in order; the last is the call that the rank is about to make."""
 _TENSOR = re.compile(r" \w+\[[\d, ]*\]")
+_DTYPE = re.compile(r" (\w+)(?=\[[\d, ]*\])")
 _ROOT = re.compile(r"(from|to) (group )?rank \d+")
 BEFORE, BEHIND = 1, 4
 """Calls that are listed before that place and after it."""
@@ -193,7 +194,12 @@ def _check_first(newest: Mapping[int, CollectiveCall], sides: Sequence[Sequence[
         )
     if len(operations) > 1:
         return "what makes these ranks call another function here, or in another order?"
-    if left_out := _left_out(newest, sides):
+    left_out = _left_out(newest, sides)
+    if len({_DTYPE.sub("", call.operation) for call in calls}) == 1:
+        kinds = {rank: " and ".join(_DTYPE.findall(call.operation)) for rank, call in newest.items()}
+        each = listed(f"{kind} on {named_ranks(ranks)}" for kind, ranks in ranks_by_value(kinds).items())
+        return f"the shapes are equal, and the dtype is not: what makes it {each}? {left_out}".rstrip()
+    if left_out:
         return f"{left_out} else what makes the tensors, or the order of calls, differ between these ranks?"
     return (
         "what makes the tensors differ between these ranks? or does one make these calls in another order, "

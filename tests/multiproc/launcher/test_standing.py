@@ -233,6 +233,19 @@ def test_a_job_is_found_by_itself_if_it_is_the_only_one_and_several_are_told_apa
         assert "rank 0 waits for rank 1" not in diagnose_standing(second.pid).text
 
 
+def test_ranks_that_still_import_are_no_hang(told):
+    """They were "in a call that does not end", and the network between hosts was asked for."""
+    lines = [("<frozen importlib._bootstrap>", 241), ("<frozen importlib._bootstrap_external>", 940)]
+    frames = [{"name": "load", "filename": file, "line": line} for file, line in (*lines, (str(PROGRAM), 3))]
+    importing = [{"thread_name": "MainThread", "frames": frames}]
+    told("late", **dict.fromkeys("012", importing))
+    with ended_after(*map(rank_of_a_job, range(3))) as ranks:
+        found = diagnose_standing(ranks[0].pid)
+    assert (found.sentence, found.cause) == ("No hang is seen: ranks 0, 1 and 2 still import modules.", None)
+    assert f"ranks 0, 1 and 2 at {PROGRAM}:3" in found.text
+    assert "ask again in some seconds" in found.text
+
+
 def test_a_rank_that_is_in_no_line_of_its_user_is_not_taken_for_the_one_that_never_came(told):
     """So stands rank 0 of a run of stages: it waits for a result in code of ours."""
     frame = {"name": "get", "filename": "/usr/lib/python3/site-packages/ppwork/runtime/lanes.py", "line": 3}

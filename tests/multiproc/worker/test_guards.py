@@ -70,7 +70,7 @@ SAID = {
     ),
     "dtype": (
         "Rank 3 differs from ranks 1 and 2 at collective 2 of chunk 1: rank 3 called all_reduce float64[4] ",
-        TENSORS,
+        "what makes it float32 on ranks 1 and 2 and float64 on rank 3?",
         ["rank 3 at SUM", "ranks 1 and 2 at SUM"],
     ),
     "reduction": (

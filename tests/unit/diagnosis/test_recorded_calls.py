@@ -43,6 +43,25 @@ def test_calls_say_what_the_places_in_the_logs_do_not(skipped):
     assert found.unknown == ("which rank is the wrong one",)
 
 
+def test_a_turn_less_of_a_loop_is_told_by_how_often_each_rank_had_come_to_its_line(tmp_path):
+    """The table had 42 and 41 rows of that line, and the sentence asked which of the two calls was meant."""
+    made = MadeCalls(tmp_path, 2)
+    for turn in range(2):
+        for rank in range(2):
+            sums = 2 if (turn, rank) != (1, 1) else 1
+            for n in range(sums):
+                made.call(rank, "all_reduce", 100 * turn + 10 * n, 100 * turn + 10 * n + 5, ONE, line=5)
+            if turn == 0:
+                made.call(rank, "barrier", 50, 55, line=8)
+    made.call(1, "barrier", 120, 3000, line=8, error="RuntimeError: Timed out")
+    for rank in range(2):
+        made.left(rank, 3001, "RuntimeError: Timed out")
+    asked = with_calls(from_logs("Timeout"), tmp_path).check_first
+    lines = "all_reduce at prog.py:5 was called by rank 0 4 times and rank 1 3 times"
+    assert lines in asked, asked
+    assert "barrier at prog.py:8 was called by rank 0 once and rank 1 2 times: does a loop" in asked
+
+
 def test_an_exception_of_a_ranks_own_says_more_than_its_calls(skipped):
     found = from_logs("ValueError")
     assert with_calls(found, skipped) == found
