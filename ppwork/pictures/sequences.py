@@ -169,7 +169,8 @@ class _Chart:
         self._keep_clear((left, top), (right, top), (right, foot), (left, foot), (left, top))
         if before:
             text = before.replace(", ", ",\n") if tall > 2.2 * LINE else before if tall > LINE else ""
-            self.axes.text(middle, top + tall / 2, text, fontsize=TEXT - 1, zorder=5, **style.CENTRED)
+            at = foot - 1.1 * LINE if tall > 2.2 * LINE else top + tall / 2  # messages come in above
+            self.axes.text(middle, at, text, fontsize=TEXT - 1, zorder=5, **style.CENTRED)
             return
         took = f"{step.end_ms - step.start_ms:.1f} ms"
         if tall < LINE:
