@@ -26,6 +26,8 @@ VIDEO_STAGE0 = "ppwork.workloads.denoiser:VideoSource"
 VIDEO_STAGE1 = "ppwork.workloads.denoiser:VideoDenoiser"
 SYNTHETIC_STAGE0 = "ppwork.workloads.synthetic:SyntheticSource"
 SYNTHETIC_STAGE1 = "ppwork.workloads.synthetic:SyntheticGenerator"
+VERIFY_VARIABLE = "PPWORK_VERIFY_DIR"
+"""``ppwork verify`` sets it for a program's ranks: the folder for the run, whose results ``join`` keeps."""
 SCHEDULES = ("overlap", "send-after-decode")
 
 

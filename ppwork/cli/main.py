@@ -26,6 +26,7 @@ from ppwork.cli.slides import slides
 from ppwork.cli.starter import lessons, new
 from ppwork.cli.sweep import sweep
 from ppwork.cli.trace import trace
+from ppwork.cli.verify import verify
 from ppwork.errors import PlanError, PPWorkError
 from ppwork.launcher.launch import DEFAULT_LIMIT_S
 from ppwork.launcher.nodes.places import Places, places_of
@@ -327,6 +328,7 @@ app.command("torchrun", rich_help_panel=RUN)(torchrun_command)
 app.command("collect", rich_help_panel=RUN)(collect_command)
 app.command("diagnose", rich_help_panel=SEE)(diagnose_command)
 app.command("trace", rich_help_panel=SEE)(trace)
+app.command("verify", rich_help_panel=SEE)(verify)
 app.command("simulate", rich_help_panel=SEE)(predict)
 app.command("sweep", rich_help_panel=SEE)(sweep)
 app.command("doctor", rich_help_panel=TRY)(doctor_command)

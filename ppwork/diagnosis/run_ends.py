@@ -25,7 +25,7 @@ from ppwork.records.spans import Instant
 
 NOT_COMPARED = "whether each mesh rank had its own share of the weights, and the cache that it should have: "
 BY_VERIFY = "`ppwork run --verify` compares with one process"
-BY_LOOP = "`plane.compare` compares what all hold alike, and a run with a mesh of one the shares"
+BY_LOOP = "`plane.compare` compares what all hold alike, and `ppwork verify` the shares, by a mesh of one"
 
 
 def without_cause(evidence: RunEvidence, exit_code: int | None) -> Diagnosis:

@@ -242,10 +242,12 @@ def gather(
     rank: int,
     world_size: int,
     has_lost: Callable[[Sequence[int]], bool] = lambda _: False,
+    more_s: float = 0.0,
 ) -> list[bytes]:
     """Exchange one value per rank, UTF-8 text, through the store.
 
-    ``has_lost`` is asked about once a second if some of the ranks that have not come will never come.
+    ``has_lost`` is asked about once a second if some of the ranks that have not come will never come;
+    ``more_s`` is added to the store's timeout, for ranks that may end at the same bound and say more.
 
     Raises:
         PeerTimeoutError: Some ranks did not come within the store's timeout, or will never come; names
@@ -256,7 +258,7 @@ def gather(
     """
     keys = [f"{key}/{peer}" for peer in range(world_size)]
     store.set(keys[rank], value.decode())
-    bound_s, began_s = store.timeout.total_seconds(), time.monotonic()  # type: ignore[attr-defined]
+    bound_s, began_s = store.timeout.total_seconds() + more_s, time.monotonic()  # type: ignore[attr-defined]
     waited_s = 0.0
     while True:
         try:

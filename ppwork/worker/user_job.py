@@ -24,7 +24,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from ppwork.errors import LocalProtocolError, ParityError, PlanError, PPWorkError, message_of, named_chunks
-from ppwork.plan import Plan
+from ppwork.plan import VERIFY_VARIABLE, Plan
 from ppwork.process import LIFELINE_VARIABLE, SECONDARY
 from ppwork.protocol.parity import THREADS_VARIABLE
 from ppwork.protocol.topology import STAGE0_RANK, Role
@@ -120,10 +120,10 @@ def join(
             "The plan says verify; a job of your own torchrun has nothing to compare with.",
             check_first="`ppwork run --verify` with the same stages; keep_outputs and a mesh of 1 for a loop",
         )
-    die_with_torchrun()
-    _show_in_one_write()
-    last_stacks.show_on_console()
+    _settle_process()
     membership = Membership.here(ranks)
+    if ranks is None and mesh is None:
+        plan, run_dir = _to_be_verified(plan, run_dir, membership)
     if THREADS_VARIABLE not in os.environ and not membership.in_group:
         # torchrun sets it only on hosts with several ranks, so on some hosts of a job and not on others.
         os.environ[THREADS_VARIABLE] = str(plan.threads_per_rank)
@@ -196,6 +196,23 @@ def _refusal_kept(folder: Path) -> Iterator[None]:
 def _told(groups: Groups) -> Groups:
     log.log(logging.WARNING if groups.rank == STAGE0_RANK else logging.DEBUG, NO_FOLDER)
     return groups
+
+
+def _settle_process() -> None:
+    """Tie this process to its torchrun, and show its errors and its last stacks on the console."""
+    die_with_torchrun()
+    _show_in_one_write()
+    last_stacks.show_on_console()
+
+
+def _to_be_verified(
+    plan: Plan, run_dir: Path | str | None, membership: Membership
+) -> tuple[Plan, Path | str | None]:
+    """Return plan and folder; under ``ppwork verify`` those that it needs in their place."""
+    folder = os.environ.get(VERIFY_VARIABLE)
+    if not folder:
+        return plan, run_dir
+    return plan.replace(mesh_size=membership.job_size - 1, keep_outputs=True), folder
 
 
 def _show_in_one_write() -> None:

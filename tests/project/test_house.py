@@ -20,14 +20,15 @@ its authors read it. There is room for some lines; a commit that raises the limi
 ``runtime.device``, because a GPU that is not there, or variables that come too late, were told by nobody, the
 time of the device in a loop of one's own, in place of its launches, and whether a rank that did not join
 lives, so that `join` does not wait for one that has ended."""
-RANK_FILES, RANK_LINES = 69, 14395
+RANK_FILES, RANK_LINES = 69, 14420
 """What ``ppwork.ranks`` may need, which a prototype imports: every rank loads it when it starts. The last
 lines are all of what strangers missed: a cut for which a loop does not ask, ``compare``, results that differ
 fail a run, an ``encode`` without a ``return`` is refused, a refused start leaves its reason, torchrun's
 closing report repeats the cause, one mesh rank alone wrote into what all had received, a stage asks for
 ``compare``, too, metadata that mesh ranks give differently are told, which side made a
 collective more, ``runtime.device``, which call of an earlier line a rank may have left out, a loop that
-releases no result, the end of a rank that stands stopped, and a ``decode`` without a ``return``."""
+releases no result, the end of a rank that stands stopped, a ``decode`` without a ``return``, and
+``ppwork verify``."""
 RANK_ROOMS = {"protocol", "runtime", "records", "worker", "timeline"}
 """``timeline`` is there for the summary that rank 0 writes; what starts ranks, draws or teaches is not."""
 GROUND = {"errors", "process", "version", "plan", "stage", "ranks"}
