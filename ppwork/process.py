@@ -109,7 +109,7 @@ def hold_if_asked() -> None:
 def hold_torchrun() -> bool:
     """Tie this process to torchrun if torchrun started it, and say whether; a rank's child stays untied."""
     parent = os.getppid()
-    if not os.environ.get(TORCHRUN_VARIABLE) or not is_torchrun(_command(parent)):
+    if not os.environ.get(TORCHRUN_VARIABLE) or not is_torchrun(command_of(parent)):
         return False
     die_with_parent(parent)
     return True
@@ -234,7 +234,7 @@ def _end_children() -> None:
         time.sleep(0.01)
 
 
-def _command(pid: int) -> list[str]:
+def command_of(pid: int) -> list[str]:
     """Return a process's command line; empty if the process is gone or this is not Linux."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")

@@ -47,6 +47,7 @@ from ppwork.records.run import (
     WRONG,
     LaunchEnd,
     Run,
+    by_how_much,
     mesh_notes,
 )
 from ppwork.records.spans import CHECK, READ, TORCHRUN, Entry, Span, span_file
@@ -362,7 +363,7 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
     check = "has each mesh rank its own share, and its cache reset at a cut?"
     if worst is None or worst > allowed:
         endless = "by NaN or infinities" if values else "in number or shape"
-        by = endless if worst is None else f"by {worst}"
+        by = by_how_much(worst, endless)
         how = "in the number of chunks" if first is None else f"{by}, first in chunk {first}"
         how += f" ({values})" if values else ""
         how += f" and most in chunk {most}" if first is not None and most != first else ""

@@ -29,7 +29,7 @@ from ppwork.diagnosis.runs import diagnose
 from ppwork.diagnosis.stacks import Frame, Stack, half_of
 from ppwork.errors import PlanError, UnavailableError, listed, named_ranks, ranks_by_value
 from ppwork.launcher.processes import environment_of, state_of
-from ppwork.process import is_torchrun
+from ppwork.process import command_of, is_torchrun
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.calls import awaited_by
 from ppwork.records.failure import FailureRecord, is_users
@@ -183,7 +183,7 @@ def _ranks_of(pid: int | None) -> Ranks:
             asked.add(job)
     if not asked:
         where = "here" if pid is None else f"in process {pid} or below it"
-        if pid is not None and is_torchrun(_command(pid)):
+        if pid is not None and is_torchrun(command_of(pid)):
             where += ": it is a torchrun that has no ranks yet, or none any more"
         raise PlanError(
             f"No rank of a job runs {where}.",
@@ -204,13 +204,6 @@ def _parent(ranks: Ranks) -> int:
         return int(process.ppid())
     except psutil.Error:  # it ended meanwhile
         return int(process.pid)
-
-
-def _command(pid: int) -> list[str]:
-    try:
-        return list(psutil.Process(pid).cmdline())
-    except psutil.Error:
-        return []
 
 
 def _program(ranks: Ranks) -> str:

@@ -200,9 +200,9 @@ def as_run(run: Run | os.PathLike[str] | str) -> Run:
     return run if isinstance(run, Run) else Run(Path(run), None)
 
 
-def by_how_much(worst: float | None) -> str:
-    """Say how far an output is from its reference; ``None`` means infinitely far, which JSON lacks."""
-    return "in number, in shape or by a NaN" if worst is None else f"by {worst}"
+def by_how_much(worst: float | None, endless: str = "in number, in shape or by a NaN") -> str:
+    """Say how far an output is from its reference; ``endless`` if by infinity: ``None``, as JSON lacks it."""
+    return endless if worst is None else f"by {worst}"
 
 
 def chunks_noted(entries_by_rank: Mapping[int, Sequence[Entry]], name: str) -> list[int]:
