@@ -190,8 +190,9 @@ def _asked(
         bool,
         _of(
             CHECKS,
-            "Exit with 1 also if the run ended well, and a thread died, nobody waited for a handle, only "
-            "some mesh ranks wrote into what all received, or they gave different metadata.",
+            "Exit with 1 also if the run ended well, and a thread died, nobody waited for a handle, no stage "
+            "asked for an option, only some mesh ranks wrote into what all received, or they gave "
+            "different metadata.",
         ),
     ] = False,
     digests: Annotated[bool, _of(CHECKS, "Compare weights, inputs and results over the mesh.")] = False,

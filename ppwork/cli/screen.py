@@ -18,7 +18,7 @@ from ppwork.plan import Plan
 from ppwork.protocol.bounds import Bounds
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.pulse import PulseState, nothing_to_encode, read_pulse
-from ppwork.records.run import Run
+from ppwork.records.run import OPTIONS_UNASKED, Run
 from ppwork.records.spans import FIGURES, Entry, Instant
 from ppwork.records.threads import dead_threads
 
@@ -98,6 +98,8 @@ class Shown:
 
     def entry(self, entry: Entry) -> None:
         """Take an entry of rank 0's spans."""
+        if isinstance(entry, Instant) and entry.name == OPTIONS_UNASKED:
+            self.say(f"before the first chunk: {entry.text}")
         if not isinstance(entry, Instant) or entry.name != "emit":
             return
         period = f"last period {(entry.at_ns - self._last_ns) / 1e6:.0f} ms" if self._last_ns else ""

@@ -274,6 +274,7 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
         return _of_open_waits(evidence, what, [*spots], evidence.place[odd[0]], seen)
     if not evidence.silent and (in_sum := _in_a_sum(evidence, spots)):
         return _sum_of_some(evidence, what, in_sum, spots)
+    groups, is_missing = evidence.in_two_groups(spots)
     suspects = tuple(sorted({*odd, *evidence.silent})) if most == 1 or evidence.silent else odd
     unknown = (f"which of {named_ranks(suspects)} is the wrong one",) if suspects[1:] else ()
     if 1 < most <= len(spots) // 2:
@@ -285,10 +286,11 @@ def different_calls(evidence: JobEvidence) -> Finding | None:
         () if evidence.silent else odd if most > 1 else odd[:1],
         "CollectiveMismatch",
         what,
-        f"why {named_ranks(suspects)} took another branch or made another number of calls before; {DETAIL}",
+        f"{is_missing}why {named_ranks(suspects)} took another branch or made another number of calls "
+        f"before; {DETAIL}",
         evidence.place[odd[0]],
         unknown,
-        seen,
+        (*([groups] if groups else []), *seen),
         weight=PLACES - 6,
     )
 
@@ -373,6 +375,9 @@ def _sum_of_some(
         elif inside:
             first, may = only, inside
     last = [*([fewer] if fewer else []), *([left_out] if shared else []), "the order differs"]
+    groups, is_missing = evidence.in_two_groups(spots)
+    if groups:
+        first, may, last = groups, f"{is_missing}{may}", [groups, *last]
     told, checks = _stories(evidence, spots[in_sum[0]][0], in_sum, behind, last, first)
     return Finding(
         (),

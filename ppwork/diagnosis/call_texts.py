@@ -40,6 +40,16 @@ def is_of_all_ranks(text: str, call: str) -> bool:
     return bool(groups) and not any(groups)
 
 
+def names_a_group(text: str, call: str) -> bool:
+    """Say whether a line makes a collective as a whole and gives a group to it.
+
+    >>> names_a_group("dist.all_reduce(x, group=tp)", "all_reduce")
+    True
+    """
+    place = _GROUP_AT.get(call)
+    return place is not None and any(argument(node, place, "group") for node in calls_in(text, call))
+
+
 def names_one_root(text: str, call: str, root: str) -> bool:
     """Say whether a line gives a number as the root of a collective: it is the same on all that run the line.
 

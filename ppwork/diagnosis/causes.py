@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from ppwork.diagnosis.job_evidence import capital, were
@@ -73,7 +73,7 @@ def _ended(met: Meetings, rank: int, by_ns: int) -> str:
 
 
 def _other_group(met: Meetings, stood: Mapping[int, Call | None]) -> Cause | None:
-    """Some are in a collective of all ranks, and the others await messages of theirs: was a group meant?"""
+    """Some are in a collective of all ranks, others in that of a group or in messages: was a group meant?"""
     for meeting in met.meetings:
         calls = [stood.get(rank) for rank in meeting.ends]
         is_all = meeting.group == DEFAULT and not meeting.is_start and meeting.missing
@@ -83,18 +83,35 @@ def _other_group(met: Meetings, stood: Mapping[int, Call | None]) -> Cause | Non
             continue
         makes = any(call.name in MAKES_GROUPS for rank in meeting.ends for call in met.ranks[rank].calls)
         instead = {rank: call for rank in meeting.missing if (call := stood.get(rank)) is not None}
+        name = next(iter(meeting.ends.values())).call.name
+        in_group = {
+            r: call for r, call in instead.items() if call.name == name and call.begun.group != DEFAULT
+        }
+        messages = {rank: call for rank, call in instead.items() if rank not in in_group}
         if (
             makes
             and len(instead) == len(meeting.missing)
-            and all(_with(call, meeting) for call in instead.values())
+            and all(_with(call, {*meeting.ends, *in_group}) for call in messages.values())
         ):
-            return _no_group(meeting, instead)
+            return _two_groups(meeting, in_group) if in_group else _no_group(meeting, instead)
     return None
 
 
-def _with(call: Call, meeting: Meeting) -> bool:
-    """Say whether a call is a message with a rank of a collective."""
-    return any(part.kind and part.peer in meeting.ends for part in call.begun.parts)
+def _with(call: Call, ranks: Collection[int]) -> bool:
+    """Say whether a call is a message with one of some ranks."""
+    return any(part.kind and part.peer in ranks for part in call.begun.parts)
+
+
+def _two_groups(meeting: Meeting, in_group: Mapping[int, Call]) -> Cause:
+    came, call = tuple(sorted(meeting.ends)), next(iter(meeting.ends.values())).call
+    other = next(iter(in_group.values()))
+    return Cause(
+        came[0],
+        f"{capital(came)} {were(came)} in {call.name} on the default group ({call.line}), and "
+        f"{named_ranks(sorted(in_group))} in {other.name} on {other.begun.group} ({other.line}): they wait "
+        "for each other.",
+        f"is `group=` missing at {call.line}? else which of the two calls did a rank leave out?",
+    )
 
 
 def _no_group(meeting: Meeting, instead: Mapping[int, Call]) -> Cause:

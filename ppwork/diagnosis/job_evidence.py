@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from ppwork.diagnosis.call_texts import is_of_all_ranks
+from ppwork.diagnosis.call_texts import is_of_all_ranks, names_a_group
 from ppwork.diagnosis.findings import Wait
 from ppwork.diagnosis.job_errors import AGENTS, PEERS, about_peer, is_torchruns, own, said_of, says, wrapped
 from ppwork.diagnosis.logs import LINE, JobLogs, RankLog
@@ -194,6 +194,21 @@ class JobEvidence:
     def is_of_all(self, rank: int) -> bool:
         """Say whether a rank stood in a collective that all ranks have to make: its line names no group."""
         return is_of_all_ranks(self._text(rank), self.call(rank))
+
+    def in_two_groups(self, spots: Mapping[int, tuple[str, str]]) -> tuple[str, str]:
+        """Say that some ranks' collective is of all ranks, others' of a group, and ask; empty if none is so.
+
+        Args:
+            spots: Call and line of each rank.
+        """
+        for call, ranks in ranks_by_value({rank: call for rank, (call, _) in spots.items()}).items():
+            of_all = [rank for rank in ranks if self.is_of_all(rank)]
+            of_group = [rank for rank in ranks if names_a_group(self._text(rank), call)]
+            if of_all and of_group:
+                line, other = spots[of_all[0]][1], spots[of_group[0]][1]
+                told = f"the groups differ: the {call} at {line} names none, and is of all ranks"
+                return f"{told}; that at {other} names one", f"is `group=` missing at {line}? "
+        return "", ""
 
     def _numbers(self, rank: int) -> Numbers:
         stack = self.place.get(rank)

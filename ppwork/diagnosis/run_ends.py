@@ -23,6 +23,7 @@ from ppwork.records.pulse import nothing_to_encode
 from ppwork.records.run import RETURNED_DIFFERS, SUMMARY_FILE, by_how_much, stream_ended
 from ppwork.records.spans import Instant
 
+UNCHECKED = "; their numbers were not checked against one process"
 NOT_COMPARED = "whether each mesh rank had its own share of the weights, and the cache that it should have: "
 BY_VERIFY = "`ppwork run --verify` compares with one process"
 BY_LOOP = "`plane.compare` compares what all hold alike, and `ppwork verify` the shares, by a mesh of one"
@@ -98,14 +99,15 @@ def _ended_well(evidence: RunEvidence) -> Diagnosis:
         ended += "; its loop sent no more"
     # In a chunk that failed, a rank that raised has noted no writes.
     fine = "No rank failed, and" if is_short else "Nothing failed:"
-    headline, seen = f"{fine} {ended}.", (*noted(evidence), *ranks_apart(evidence))
+    is_alone = evidence.topology.mesh_size == 1 or "max_abs_diff" in (evidence.summary or {})
+    unchecked = "" if is_alone or is_short or not count else UNCHECKED
+    headline, seen = f"{fine} {ended}{unchecked}.", (*noted(evidence), *ranks_apart(evidence))
     asked = stream_ended(evidence.entries.get(STAGE0_RANK, []))
     is_empty = bool(count == 0 and asked)
     if is_empty:  # who asks for chunks has not ended well without any
         headline, seen = f"No rank failed, and no chunk came: {asked}", tuple(s for s in seen if s != asked)
     if evidence.odd_results or useless_cuts(evidence):  # results may be wrong: that stands above a good end
         headline, seen = seen[0], (f"No rank failed: {ended}.", *seen[1:])
-    is_alone = evidence.topology.mesh_size == 1 or "max_abs_diff" in (evidence.summary or {})
     return Diagnosis(
         evidence.run_dir,
         headline=headline,

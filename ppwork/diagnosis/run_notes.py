@@ -10,6 +10,7 @@ from ppwork.records.failure import FailureRecord
 from ppwork.records.notes import (
     came_with_a_cut,
     told_of_metadata,
+    told_of_options,
     told_of_results,
     told_of_writes,
     why_not_reset,
@@ -22,7 +23,8 @@ def noted(evidence: RunEvidence) -> tuple[str, ...]:
     """Return a line about each thing that ends no run by itself."""
     ended = filter(None, [stream_ended(evidence.entries.get(STAGE0_RANK, []))])
     own = (*_odd_results(evidence), *useless_cuts(evidence), *_let_go(evidence), *_dead_threads(evidence))
-    return (*own, *ended)  # that it ended was mostly meant: a question, behind what is known
+    # Last, as mostly meant, that it ended: a question, behind what is known.
+    return (*own, *_unasked_options(evidence), *ended)
 
 
 def is_told(line: str, cause: FailureRecord, evidence: RunEvidence) -> bool:
@@ -52,6 +54,12 @@ def _odd_results(evidence: RunEvidence) -> tuple[str, ...]:
     if came_with_a_cut(evidence.entries.get(STAGE0_RANK, []), first := odd[0]):
         where = f"Chunk {first} came with a cut: did each of them reset its cache there? {where}"
     return (f"{what}. {where}",)
+
+
+def _unasked_options(evidence: RunEvidence) -> tuple[str, ...]:
+    """Return a line about the options that no stage asked for: the run is not the one that was meant."""
+    idle = told_of_options(evidence.plan.options, evidence.entries)
+    return (f"{idle[0].upper()}{idle[1:]}",) if idle else ()
 
 
 def useless_cuts(evidence: RunEvidence) -> tuple[str, ...]:

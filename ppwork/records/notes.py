@@ -70,8 +70,20 @@ def told_of_options(options: Collection[str], entries_by_rank: Mapping[int, Sequ
         return ""
     if not asked:
         return f"no stage was seen to read an option; {listed(map(repr, options))} may have had no effect"
-    idle = [name for name in options if name not in asked]
-    questions = "".join(meant(name, asked - {*options}) for name in idle)
+    return _told_of_unasked([name for name in options if name not in asked], asked - {*options})
+
+
+def told_of_misspelt(options: Collection[str], asked: Collection[str]) -> str:
+    """Say which options nobody has asked for by now and are spelt nearly as one that was; else empty.
+
+    An option may be read as late as in ``step``: only one that looks like a slip is told before that.
+    """
+    others = {*asked} - {*options}
+    return _told_of_unasked([name for name in options if name not in asked and meant(name, others)], others)
+
+
+def _told_of_unasked(idle: Collection[str], others: Collection[str]) -> str:
+    questions = "".join(meant(name, others) for name in idle)
     return f"no stage asked for {listed(map(repr, idle))}; {questions}".rstrip("; ") if idle else ""
 
 

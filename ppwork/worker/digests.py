@@ -83,11 +83,20 @@ def described(tensor: torch.Tensor) -> str:
     return f"{in_words(tensor.dtype, tensor.shape)} {digest_of(tensor):08x}"
 
 
-def compare_loaded(groups: Groups, plan: Plan, stage: Any) -> None:  # noqa: ANN401  the user's class
+def compare_loaded(groups: Groups, plan: Plan, stage: Any, asked: Iterable[str] = ()) -> set[str]:  # noqa: ANN401  the user's class
     """Wait until all ranks have loaded their stages, and compare the stages of the mesh.
 
     This compares the variables of ``parity_environment`` and, with ``digests`` in the plan, the tensors of
     ``replicated()``; both are optional for a generator (``ppwork.stage``).
+
+    Args:
+        groups: This rank's.
+        plan: The same on every rank.
+        stage: This rank's.
+        asked: The options that this rank's stage has read.
+
+    Returns:
+        The options that the stages of all ranks have read.
 
     Raises:
         ParityError: They differ; names each variable or tensor, its values and their ranks (every rank).
@@ -103,8 +112,12 @@ def compare_loaded(groups: Groups, plan: Plan, stage: Any) -> None:  # noqa: ANN
         facts = loaded_facts(os.environ, getattr(stage, "parity_environment", ()), weights)
     rank, world_size = groups.rank, groups.topology.world_size
     # A collective that a constructor makes alone has the same bound, and begins later on a busy machine.
+    facts["asked"] = sorted(asked)
     every = gather(groups.store, "loaded", encode_facts(facts), rank, world_size, more_s=1.0)
-    check_loaded({rank: decode_facts(every[rank]) for rank in groups.topology.mesh_ranks})
+    loaded = [decode_facts(each) for each in every]
+    asked_by_all = {name for each in loaded for name in each.pop("asked")}
+    check_loaded({rank: loaded[rank] for rank in groups.topology.mesh_ranks})
+    return asked_by_all
 
 
 def loaded_facts(

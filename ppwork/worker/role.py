@@ -11,7 +11,8 @@ import torch
 
 from ppwork.plan import Plan
 from ppwork.protocol.topology import Role
-from ppwork.records.notes import note_asked_options
+from ppwork.records.notes import note_asked_options, told_of_misspelt
+from ppwork.records.run import OPTIONS_UNASKED
 from ppwork.records.spans import JOIN, LOAD, Recorder
 from ppwork.runtime import Groups, MeshPlane, Stage0Plane
 from ppwork.runtime.groups import join
@@ -70,7 +71,9 @@ def play(
     with recorder.span(LOAD):
         stage = injector.stage(load(options.put_into(plan), groups, tally, run_dir))
     # No rank waits in a collective for a rank that is still loading, or has failed to load.
-    compare_loaded(groups, plan, stage)
+    asked = compare_loaded(groups, plan, stage, options.asked)
+    if groups.role is Role.STAGE0 and (misspelt := told_of_misspelt(plan.options, asked)):
+        recorder.instant(OPTIONS_UNASKED, text=misspelt)
     with recorded(plan, groups, recorder, failure, injector.hook) as plane:
         injector.plane(plane)
         if isinstance(plane, Stage0Plane):

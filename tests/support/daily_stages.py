@@ -17,12 +17,13 @@ class Words:
     def __init__(self, context):
         self.ends = context.plan.options["source"]["ends"]
         self.scales = context.plan.options["scales"]
+        self.offset = context.plan.options.get("offset", 0.0)
 
     def encode(self, chunk_index):
         if chunk_index == self.ends:
             return None
         log.info("read chunk %d", chunk_index)
-        return {"x": torch.full((3,), self.scales[chunk_index % 2])}
+        return {"x": torch.full((3,), self.scales[chunk_index % 2] + self.offset)}
 
     def decode(self, chunk_index, tensors):
         logging.warning("said without a name")  # noqa: LOG015  what an adopter does first

@@ -10,6 +10,7 @@ import pytest
 from checkout import EXAMPLES, SUPPORT
 from commands import ppwork
 
+from ppwork.diagnosis.run_ends import UNCHECKED
 from ppwork.diagnosis.runs import diagnose
 from ppwork.records.run import FAILED_AT_END, log_file
 
@@ -101,7 +102,10 @@ CUT = (
     f"{FAILED_AT_END}.\nAt the cut of chunk 1 nothing was reset: the generator has no `reset_cache`\n"
     "No rank failed: the run"
 )
-WROTE = "as its plan is strict.\nNothing failed: the run emitted 3 chunks.\nMesh ranks wrote into different"
+STRICT = "as its plan is strict.\nNothing failed: the run emitted 3 chunks"
+WROTE = f"{STRICT}{UNCHECKED}.\nMesh ranks wrote into different"
+MISSPELT = "o stage asked for 'ofset'; did you mean 'offset'?"
+UNASKED = f"{STRICT}.\nN{MISSPELT}"
 
 
 @pytest.mark.parametrize(
@@ -110,6 +114,7 @@ WROTE = "as its plan is strict.\nNothing failed: the run emitted 3 chunks.\nMesh
         ("Doubled", ["--hard-cut-at", "1", "--mesh-size", "1"], 1, CUT),
         ("Normalises", [], 0, WROTE),
         ("Normalises", ["--strict"], 1, WROTE),
+        ("Doubled", ["--strict", "-o", "ofset=2", "--mesh-size", "1"], 1, UNASKED),
     ],
 )
 def test_a_run_that_ended_well_and_was_odd_fails_always_or_where_one_asks(
@@ -120,10 +125,11 @@ def test_a_run_that_ended_well_and_was_odd_fails_always_or_where_one_asks(
     stages = ["--stage0", "daily_stages:Words", "--stage1", f"daily_stages:{stage1}"]
     options = ["-o", 'source={"ends": 3}', "-o", "scales=[1.0, 2.0]"]
     options += ["--backend", "gloo", "--out", str(tmp_path / "run"), *more]
-    given = None
+    given, console = None, ""
     with contextlib.suppress(SystemExit):  # of a run that was told as done
-        given, _ = command("run", *stages, *options)
+        given, console = command("run", *stages, *options)
     assert given == (code or None)
+    assert (f"before the first chunk: n{MISSPELT}" in console) == (asked == UNASKED)
     said = diagnose(tmp_path / "run")
     assert (said.cause is not None, asked in said.text) == (bool(code), bool(code))
     assert not (tmp_path / "run" / "failure-rank0.json").exists()

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import ppwork as pp
 from ppwork.cli.main import app
-from ppwork.diagnosis.run_ends import BY_VERIFY, NOT_COMPARED
+from ppwork.diagnosis.run_ends import BY_VERIFY, NOT_COMPARED, UNCHECKED
 from ppwork.diagnosis.runs import diagnose
 from ppwork.records.flight import read_flight
 from ppwork.records.pulse import read_pulse
@@ -88,4 +88,6 @@ def test_a_run_past_its_limit_says_who_waits_for_whom_and_shows_the_line_that_ho
 def test_a_run_that_did_not_fail_is_not_explained_away(tmp_path):
     run = pp.launch(toy(verify=False), out=tmp_path / "run")
     open_question = f"  not known: {NOT_COMPARED}{BY_VERIFY}"
-    assert diagnosed(run.run_dir) == f"Nothing failed: the run emitted 6 chunks.\n{open_question}\n"
+    assert diagnosed(run.run_dir) == (
+        f"Nothing failed: the run emitted 6 chunks{UNCHECKED}.\n{open_question}\n"
+    )

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from ppwork.cli.main import app
 from ppwork.cli.runs import failure_line
 from ppwork.diagnosis.report import Report
-from ppwork.diagnosis.run_ends import BY_VERIFY, NOT_COMPARED
+from ppwork.diagnosis.run_ends import BY_VERIFY, NOT_COMPARED, UNCHECKED
 from ppwork.diagnosis.run_evidence import RunEvidence
 from ppwork.diagnosis.runs import diagnose
 from ppwork.diagnosis.waits import roots, waits_of
@@ -887,10 +887,10 @@ def test_run_that_ended_well_did_not_fail(run):
         assert found.to_dict()["failed"] is False
     (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 5}))
     open_question = f"  not known: {NOT_COMPARED}{BY_VERIFY}"
-    assert diagnose(run).text == f"No rank failed, and the run emitted 5 of 8 chunks.\n{open_question}"
+    assert diagnose(run).text == (f"No rank failed, and the run emitted 5 of 8 chunks.\n{open_question}")
     (run / SUMMARY_FILE).write_bytes(msgspec.json.encode({"chunks": 8, "dropped_chunks": [4, 5, 6]}))
     said = "the run emitted 8 chunks; a flush made chunks 4 to 6 stale"  # a loop may have used them
-    assert diagnose(run).text == f"Nothing failed: {said}.\n{open_question}"
+    assert diagnose(run).text == f"Nothing failed: {said}{UNCHECKED}.\n{open_question}"
 
 
 def test_a_loop_that_releases_no_result_leaves_open_how_long_its_decodes_took(run):

@@ -325,6 +325,20 @@ def test_ranks_of_which_one_has_left_the_loop_made_turns_of_different_number(tmp
     )
 
 
+def test_a_sum_of_all_ranks_beside_one_of_a_group_may_lack_its_group(tmp_path):
+    """Four stories were told of it, and none was that."""
+    folder = log_dir("miscount", tmp_path)
+    log = folder / "run_x1" / "attempt_0" / "0" / "stderr.log"
+    of_group = log.read_text().replace("dist.barrier()", "dist.all_reduce(x, group=mesh)")
+    log.write_text(of_group.replace("in barrier", "in all_reduce"))
+    found = diagnose_job(read_job(folder))
+    assert found.seen[0].startswith(
+        "either the groups differ: the all_reduce at /srv/me/miscount.py:12 names none, and is of all ranks; "
+        "that at /srv/me/miscount.py:13 names one, or sizes differ"
+    )
+    assert found.check_first.startswith("is `group=` missing at /srv/me/miscount.py:12? do sizes")
+
+
 def test_an_if_of_the_helper_that_makes_the_sum_is_named_with_its_file(tmp_path):
     """The `if` of the loop was named, which only ends it; the guilty one stood right above the sum."""
     helper, program = tmp_path / "helper.py", tmp_path / "miscount.py"

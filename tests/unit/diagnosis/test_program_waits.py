@@ -150,6 +150,32 @@ def test_a_collective_that_names_no_group_is_told_before_its_victims(made, sends
     assert end.cause.check_first == "is `group=` missing at prog.py:11?"
 
 
+def test_a_rank_that_names_no_group_for_a_sum_of_the_mesh_is_told_with_both(made):
+    """Rank 0 waits for a rank of the mesh, which is in the sum that was meant."""
+    for rank in range(3):
+        made.call(rank, "new_group", 0, 1, op="[1, 2]", makes="1", line=7)
+    made.recv(0, 1, 2, 3002, line=14, error="RuntimeError: Timed out waiting 3000ms for recv operation")
+    made.call(
+        1,
+        "all_reduce",
+        2,
+        3002,
+        ONE,
+        line=12,
+        group="group 1",
+        error="RuntimeError: Connection closed by peer",
+    )
+    made.call(2, "all_reduce", 2, 3002, ONE, line=11, error="RuntimeError: Timed out waiting 3000ms")
+    for rank in range(3):
+        made.left(rank, 3003, error="RuntimeError: Timed out waiting")
+    end = end_of(made)
+    assert end.sentence == (
+        "Rank 2 was in all_reduce on the default group (prog.py:11), and rank 1 in all_reduce on group 1 "
+        "(prog.py:12): they wait for each other."
+    )
+    assert end.cause.check_first.startswith("is `group=` missing at prog.py:11?")
+
+
 def test_without_other_groups_no_group_was_meant(made):
     made.recv(0, 1, 2, 3002, line=14, error="RuntimeError: Timed out waiting 3000ms for recv operation")
     for rank in (1, 2):
