@@ -61,7 +61,7 @@ MUTATIONS = (
     ),
     Mutation(
         "parity-of-stages", "F05 F11", "ppwork/worker/digests.py",
-        "    check_loaded({rank: decode_facts(every[rank]) for rank in groups.topology.mesh_ranks})\n", "",
+        "    check_loaded({rank: loaded[rank] for rank in groups.topology.mesh_ranks})\n", "",
         (f"{GUARDS}::test_weights_and_variables_of_the_stage_that_differ_are_named_before_any_chunk",),
     ),
     Mutation(

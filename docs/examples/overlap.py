@@ -47,4 +47,4 @@ with join(Plan(mesh_size=2, in_flight_depth=DEPTH), run_dir=FOLDER) as plane:
         print(f"depth {DEPTH}: {(done[-1] - done[0]) / (CHUNKS - 1) * 1000:.1f} ms a chunk, total {total}")
     else:
         for chunk in plane.chunks():
-            plane.reply({"y": model(chunk.tensors["x"], plane.groups["tp_pg"])})  # tp_pg: the mesh's group
+            plane.reply({"y": model(chunk.tensors["x"], plane.tp.group)})  # the mesh's group: tp_pg

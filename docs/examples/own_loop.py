@@ -44,7 +44,7 @@ def serve(plane: MeshPlane) -> None:
     for chunk in plane.chunks():  # heartbeats are passed over, the end is acknowledged
         seen = 1 if chunk.plan.reset_cache else seen + 1
         plane.compare({"seen": torch.tensor(seen)})  # an error if another mesh rank has counted otherwise
-        x = chunk.tensors["x"] * 2  # your generator; its collectives go over plane.groups["tp_pg"]
+        x = chunk.tensors["x"] * 2  # your generator; its collectives go over plane.tp.group
         plane.reply({"x": x}, metadata={"note": f"{chunk.metadata['note']}, doubled, {seen} since the cut"})
 
 

@@ -62,7 +62,7 @@ def drive(plane: Stage0Plane) -> None:
 
 def serve(plane: MeshPlane) -> None:
     """The mesh: a new network for chunk 0, and after it a new state wherever rank 0 cuts."""
-    network = Network(plane.groups.rank - 1, plane.plan.mesh_size, plane.groups["tp_pg"])
+    network = Network(plane.tp.group_rank, plane.tp.size, plane.tp.group)
     for chunk in plane.chunks():
         if chunk.plan.reset_cache:
             network.reset()

@@ -10,7 +10,7 @@ import re
 
 from ppwork.diagnosis.absent_ranks import NOBODY
 from ppwork.diagnosis.evidence_weights import ENDED, NAMED, SYMPTOMS, WATCHED
-from ppwork.diagnosis.findings import Finding
+from ppwork.diagnosis.findings import CUT_OFF, Finding
 from ppwork.diagnosis.job_errors import PEERS, is_torchruns
 from ppwork.diagnosis.job_evidence import JobEvidence, capital, sentence, were
 from ppwork.diagnosis.logs import LINE
@@ -180,7 +180,7 @@ def ends_in_a_call(evidence: JobEvidence) -> Finding | None:
     unknown = ("what its error was, and whether it was about a peer" if is_own else "what its error was",)
     ranks = (rank,) if is_own and rank != NOBODY else ()
     weight = ENDED + 1 if is_own else ENDED - 1
-    return Finding(ranks, "CutOff", what, "the whole log", stack, unknown, weight=weight)
+    return Finding(ranks, CUT_OFF, what, "the whole log", stack, unknown, weight=weight)
 
 
 def last_resort(evidence: JobEvidence) -> Finding | None:

@@ -172,7 +172,7 @@ def on_the_carrier(evidence: RunEvidence) -> FailureRecord | None:
     ]
     what = f"{listed(ranks)} on mesh_pg, the group that carries the envelopes, and not the mesh's own."
     check = "which group does that line name? One that is given ranks takes the first group of these ranks: "
-    check += "give it `plane.groups['tp_pg']`, in a stage `context.tp.group`"
+    check += "give it `plane.tp.group`, in a stage `context.tp.group`"
     first = next(iter(stood.values()), None)
     where = {} if first is None else {key: fact for key, fact in first.where.items() if key != "role"}
     record = _record(f"{what[0].upper()}{what[1:]}", check, {**where, "group": "mesh_pg"})

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from ppwork.diagnosis.findings import RANK_DIED, Diagnosis
+from ppwork.diagnosis.findings import CUT_OFF, RANK_DIED, Diagnosis
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.program_waits import ProgramWaits, program_waits
@@ -404,6 +404,8 @@ def _too_late(evidence: _Evidence, limit_s: float) -> RunFailed:
     )
     if evidence.is_of(RANK_DIED) and cause is not None and " by SIGKILL" in cause.what:
         knows = False  # an earlier death would have ended the program: it was our own kill, of a slow SIGTERM
+    if evidence.is_of(CUT_OFF):
+        knows = False  # that kill came while the rank wrote its traceback
     return evidence.found.as_error().below(passed) if end is None or knows else _of_standing(end, passed)
 
 

@@ -262,6 +262,6 @@ def beside_stage0(ledgers: Mapping[int, Mapping[int, CollectiveCall]]) -> tuple[
         f"{named_ranks([*newest]).capitalize()} last called {call.operation}, the job's own, in chunk "
         f"{call.chunk_index}; rank 0, which is in that group, waited for the result of the chunk."
         f"{lines_of(newest)}",
-        'group=plane.groups["tp_pg"]; a collective of all ranks of the job: before the loop, or after it',
+        "group=plane.tp.group; a collective of all ranks of the job: before the loop, or after it",
         call.chunk_index,
     )

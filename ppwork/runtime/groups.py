@@ -158,6 +158,57 @@ class Groups:
             atexit.register(leave_hard)
 
 
+class TPGroup:
+    """The mesh of one of its ranks: size and place, group, ``DeviceMesh``, and the sum over it.
+
+    Attributes:
+        size: Number of mesh ranks.
+        group_rank: This rank's place in the mesh, 0 for the leader.
+    """
+
+    def __init__(self, groups: Groups) -> None:
+        self.size = groups.topology.mesh_size
+        self.group_rank = groups.topology.mesh_ranks.index(groups.rank)
+        self._groups = groups
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The mesh's process group, for collectives of one's own, which all mesh ranks make.
+
+        Raises:
+            LocalProtocolError: The session has ended (this mesh rank).
+        """
+        return self._groups["tp_pg"]
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh ranks as torch's ``DeviceMesh`` of one dimension; see ``Groups.device_mesh``."""
+        return self._groups.device_mesh
+
+    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Sum a tensor over the mesh, in place, and return it.
+
+        Args:
+            tensor: Contiguous, same shape and dtype on every mesh rank, on this rank's device.
+
+        Collective:
+            ``tp_pg``, all mesh ranks, in the same order. At mesh size 1 nothing is called.
+
+        Blocks:
+            Until every mesh rank has made the same call (gloo), at most the plan's ``timeout_s``.
+
+        Raises:
+            LocalProtocolError: In a compared chunk, another mesh rank was about to make another call (every
+                mesh rank, before the backend was called).
+            PeerLostError, PeerTimeoutError: Another mesh rank is gone or silent (the remaining ranks).
+        """
+        if self.size == 1:
+            return tensor
+        with naming_peers("all_reduce", rank=self._groups.rank, role=str(self._groups.role), group="tp_pg"):
+            dist.all_reduce(tensor, group=self.group)
+        return tensor
+
+
 def join(
     plan: PipelinePlan,
     membership: Membership,

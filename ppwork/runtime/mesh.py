@@ -34,7 +34,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -45,7 +45,7 @@ from ppwork.protocol.backend_errors import SILENT_PEER_CHECK
 from ppwork.protocol.envelope import Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.plan import PipelinePlan
 from ppwork.protocol.topology import STAGE0_RANK, Role
-from ppwork.runtime.groups import Groups
+from ppwork.runtime.groups import Groups, TPGroup
 from ppwork.runtime.lanes import LaneStatistics, WatchedQueue, give_way, result_of
 from ppwork.runtime.lent import Lent, copies, line_of_caller
 from ppwork.runtime.links import BroadcastReceiver, BroadcastRoot, P2PReceiver, P2PSender
@@ -85,6 +85,11 @@ class MeshPlane(PPControlPlane):
         self._in_hand: deque[Ids] = deque()
         """Chunks that were returned to the loop and are not computed."""
         self._since_ns = 0
+
+    @cached_property
+    def tp(self) -> TPGroup:
+        """The mesh: its size and this rank's place in it, its group, and the sum over it."""
+        return TPGroup(self.groups)
 
     def receive(self) -> PPEnvelope:
         """Return the next envelope, the same on every mesh rank.

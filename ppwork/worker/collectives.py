@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
-from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ppwork.errors import LocalProtocolError
@@ -36,7 +35,7 @@ from ppwork.protocol.topology import Role
 from ppwork.records.difference import difference_of
 from ppwork.records.ledger import RECORD_BYTES, CollectiveCall
 from ppwork.records.spans import WhichChunk
-from ppwork.runtime.groups import Groups
+from ppwork.runtime.groups import Groups, TPGroup
 from ppwork.runtime.tensors import check_by_name
 from ppwork.worker import operators
 from ppwork.worker.backend_wait import ASKS, framed, lend
@@ -75,41 +74,8 @@ class Allowed(NamedTuple):
         return self.groups.membership is not None and self.groups.membership.in_group
 
 
-class TPGroup:
-    """``TensorParallel`` of ``ppwork.stage`` over ``tp_pg``."""
-
-    def __init__(self, groups: Groups) -> None:
-        self.size = groups.topology.mesh_size
-        self.group_rank = groups.topology.mesh_ranks.index(groups.rank)
-        self._groups = groups
-
-    @property
-    def group(self) -> dist.ProcessGroup:
-        """The mesh's process group.
-
-        Raises:
-            LocalProtocolError: The session has ended (this mesh rank).
-        """
-        return self._groups["tp_pg"]
-
-    @property
-    def device_mesh(self) -> DeviceMesh:
-        """The mesh ranks as torch's ``DeviceMesh`` of one dimension; see ``Groups.device_mesh``."""
-        return self._groups.device_mesh
-
-    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Sum over the mesh, in place; see ``TensorParallel.all_reduce``.
-
-        Raises:
-            LocalProtocolError: In a compared chunk, another mesh rank was about to make another call (every
-                mesh rank, before the backend was called).
-            PeerLostError, PeerTimeoutError: Another mesh rank is gone or silent (the remaining ranks).
-        """
-        if self.size == 1:
-            return tensor
-        with naming_peers("all_reduce", rank=self._groups.rank, role=str(self._groups.role), group="tp_pg"):
-            dist.all_reduce(tensor, group=self.group)
-        return tensor
+class StageTPGroup(TPGroup):
+    """``TensorParallel`` of ``ppwork.stage``: the mesh's group, and a comparison of what its ranks hold."""
 
     def compare(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Compare what every mesh rank must hold alike; see ``TensorParallel.compare``.
@@ -334,7 +300,7 @@ def _check(group: Any, call: str) -> None:  # noqa: ANN401  a ProcessGroup, None
     if allowed.loop is not None:
         if used == "another group" or (used.startswith("the default") and allowed.is_jobs):
             return
-        raise _refusal(allowed, f"called {call} on {used}", 'group=plane.groups["tp_pg"]')
+        raise _refusal(allowed, f"called {call} on {used}", "group=plane.tp.group")
     raise LocalProtocolError(
         f"Stage code called {call} on {used}; inside "
         + (f"stage 1 only {name} may be used." if name else "stage 0 none may be used."),
@@ -385,7 +351,7 @@ def _check_new(*, of_members: bool) -> None:
         return
     if allowed.loop is not None and not of_members and not allowed.is_jobs:
         did = "was about to make a process group, which every rank of the job must make at once,"
-        raise _refusal(allowed, did, '`plane.device_mesh`, `plane.groups["tp_pg"]`')
+        raise _refusal(allowed, did, "`plane.device_mesh`, `plane.tp.group`")
     if allowed.loop is None:
         groups, name = allowed.groups, allowed.name
         raise LocalProtocolError(

@@ -236,7 +236,7 @@ class Progress:
             what = f"No other rank came within {bounds.alone_s:g} s to make a process group with this one"
             check_first = (
                 f"{stacks}: all ranks of the job make a group together, before the loop; those of the mesh "
-                'have one, `plane.groups["tp_pg"]`'
+                "have one, `plane.tp.group`"
             )
         else:
             if self._idle_s <= bounds.idle_s:

@@ -22,7 +22,7 @@ from ppwork.version import __version__
 from ppwork.worker import progress
 from ppwork.worker.asked_options import AskedOptions
 from ppwork.worker.clock_exchange import settle_clocks
-from ppwork.worker.collectives import TPGroup
+from ppwork.worker.collectives import StageTPGroup
 from ppwork.worker.digests import compare_loaded
 from ppwork.worker.injectors.choose import injector_of
 from ppwork.worker.last_words import FailureWriter
@@ -93,7 +93,7 @@ def load(plan: Plan, groups: Groups, tally: Tally, run_dir: Path) -> Any:  # noq
     """
     on_stage0 = groups.role is Role.STAGE0
     path, kind = (plan.stage0, StageKind.STAGE0) if on_stage0 else (plan.stage1, StageKind.GENERATOR)
-    tp = NoTensorParallel() if on_stage0 else TPGroup(groups)
+    tp = NoTensorParallel() if on_stage0 else StageTPGroup(groups)
     stage = load_stage(path, kind, search=Path.cwd())
     with StageCode(CONSTRUCTOR, stage, groups):
         return (stage if on_stage0 else counted(stage, tally))(

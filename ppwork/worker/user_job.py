@@ -56,7 +56,7 @@ from ppwork.runtime.process_exit import show_in_short
 from ppwork.stage import Generator, NoTensorParallel, Stage0, StageContext, StageKind, check_methods
 from ppwork.worker import progress
 from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
-from ppwork.worker.collectives import TPGroup, peer_of
+from ppwork.worker.collectives import StageTPGroup, peer_of
 from ppwork.worker.contract import figures_of, optional
 from ppwork.worker.exit_barrier import exit_barrier_of
 from ppwork.worker.last_words import FailureWriter, tell_torchrun, write_flight
@@ -440,7 +440,7 @@ def stage_context(plane: PPControlPlane) -> StageContext:
     """
     if isinstance(plane, Stage0Plane):
         return StageContext(_plan_of(plane), plane.groups.device, NoTensorParallel(), plane.run_dir)
-    return StageContext(_plan_of(plane), plane.groups.device, TPGroup(plane.groups))
+    return StageContext(_plan_of(plane), plane.groups.device, StageTPGroup(plane.groups))
 
 
 def run_stage0(plane: Stage0Plane, stage0: Stage0) -> dict[str, object]:

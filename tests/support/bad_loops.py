@@ -78,7 +78,7 @@ def swallow(plane, case, chunk):
     if chunk.ids.chunk_index == BAD and case == "mesh swallows and goes on":
         with suppress(LocalProtocolError):
             odd = torch.ones(4 + (plane.role == "follower"))
-            dist.all_reduce(odd, group=plane.groups["tp_pg"])  # ODD
+            dist.all_reduce(odd, group=plane.tp.group)  # ODD
 
 
 def serve(plane, case):
@@ -105,7 +105,7 @@ def serve(plane, case):
             if case.endswith("forgets"):
                 continue  # LEAVES
         swallow(plane, case, chunk)
-        dist.all_reduce(chunk.tensors["x"], group=plane.groups["tp_pg"])  # SUM
+        dist.all_reduce(chunk.tensors["x"], group=plane.tp.group)  # SUM
         plane.reply({"x": chunk.tensors["x"]}, copy=True)
     if case == "mesh waits behind":
         dist.barrier()  # BEHIND: rank 0 leaves

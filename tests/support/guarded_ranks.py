@@ -24,7 +24,7 @@ from ppwork.records.spans import Recorder
 from ppwork.runtime import groups as live
 from ppwork.runtime.membership import Membership
 from ppwork.runtime.plane import Timed
-from ppwork.worker.collectives import TPGroup
+from ppwork.worker.collectives import StageTPGroup
 from ppwork.worker.loops import generate
 from ppwork.worker.tally import Tally, counted
 
@@ -111,7 +111,7 @@ def main(plan: Plan, out: str) -> None:
                 recorder=Recorder(None),
             )
             other = groups["mesh_pg"] if name == "wrong group" else None
-            stage = counted(Summing, tally)(TPGroup(groups), sums.get(rank, SAME), other)
+            stage = counted(Summing, tally)(StageTPGroup(groups), sums.get(rank, SAME), other)
             envelope = PPEnvelope(PPAction.INFER, Ids(index, index, 0), ChunkPlan.of(1), {}, tensors)
             reached.clear()
             try:

@@ -51,7 +51,7 @@ def drive(plane, case):
 
 
 def serve(plane, case):
-    group = plane.groups["tp_pg"]
+    group = plane.tp.group
     for chunk in plane.chunks():
         if case == "cuts asked":
             assert chunk.plan.reset_cache == (chunk.ids.chunk_index in CUTS)

@@ -36,5 +36,5 @@ with join(plan, run_dir=folder) as plane:
             ids = chunk.tensors["ids"] + wrong
             is_mine = (ids // share == mine).unsqueeze(1)
             rows = torch.where(is_mine, table[ids % ROWS], 0.0)
-            dist.all_reduce(rows, group=plane.groups["tp_pg"])
+            dist.all_reduce(rows, group=plane.tp.group)
             plane.reply({"rows": rows})

@@ -35,7 +35,7 @@ with join(Plan(mesh_size=2, backend="gloo"), run_dir=sys.argv[1]) as plane:
             plane.release_result()
         plane.shutdown()
     else:
-        mlp = Mlp(plane.groups.rank - 1, plane.plan.mesh_size)
+        mlp = Mlp(plane.tp.group_rank, plane.tp.size)
         for chunk in plane.chunks():
-            x = mlp(chunk.tensors["x"], plane.groups["tp_pg"]) * chunk.metadata["scale"]
+            x = mlp(chunk.tensors["x"], plane.tp.group) * chunk.metadata["scale"]
             plane.reply({"x": x}, metadata={"chunk": chunk.metadata["chunk"]})

@@ -12,10 +12,10 @@ from ppwork.errors import LocalProtocolError
 from ppwork.faults.facts import REFUSED_CALLER
 from ppwork.faults.fault import LANE
 from ppwork.protocol.envelope import Ids, PPAction
+from ppwork.runtime.groups import TPGroup
 from ppwork.runtime.mesh import MeshPlane
 from ppwork.runtime.plane import PPControlPlane
 from ppwork.runtime.stage0 import Stage0Plane
-from ppwork.worker.collectives import TPGroup
 from ppwork.worker.injectors.injector import Around, AtStep, CaseInjector, put
 
 

@@ -21,5 +21,5 @@ with join(Plan(mesh_size=2, backend="gloo", in_flight_depth=2, chunks=3, timeout
         for chunk in plane.chunks():
             if plane.rank == 2:
                 time.sleep(600)
-            dist.all_reduce(chunk.tensors["x"], group=plane.groups["tp_pg"])
+            dist.all_reduce(chunk.tensors["x"], group=plane.tp.group)
             plane.reply({})

@@ -1259,7 +1259,7 @@ def test_a_sum_of_ones_own_over_the_group_of_the_envelopes_is_named_with_its_lin
         "Rank 2 made all_reduce at faults.py:22 on mesh_pg, the group that carries"
     )
     assert found.cause.where == {"rank": 2, "group": "mesh_pg", "call_id": 3, "chunk_index": 3}
-    assert "`plane.groups['tp_pg']`" in found.check_first
+    assert "`plane.tp.group`" in found.check_first
     assert "waits for nobody" not in found.text
 
 
@@ -1377,7 +1377,7 @@ def test_mesh_ranks_that_wait_for_rank_0_in_a_group_of_the_jobs_are_named_with_t
         "  ranks 1 and 2 at loop.py:9: all_reduce(x)",
     ]
     assert found.cause.where == {"chunk_index": 3}
-    assert 'plane.groups["tp_pg"]' in found.check_first
+    assert "plane.tp.group" in found.check_first
     called(run, 2, own, everybody, CollectiveCall(3, 1))  # rank 0 had been there
     assert "the job's own" not in diagnose(run, 1).text
     called(run, 2, own, everybody)

@@ -2,7 +2,7 @@
 
 from captured_logs import TEED, console, log_dir
 from made_calls import MadeCalls
-from made_logs import report
+from made_logs import folder, report, traceback
 
 from ppwork.launcher.script import _failure
 from ppwork.process import PAST_LIMIT
@@ -33,3 +33,12 @@ def test_our_own_kill_at_the_limit_is_not_what_ended_the_program(tmp_path):
     failure = past_its_limit(tmp_path)
     assert "rank 0 waits for rank 1: all_reduce at prog.py:5" in failure.what
     assert "SIGKILL" not in failure.headline
+
+
+def test_a_traceback_that_our_own_kill_cut_off_does_not_hide_who_waited_for_whom(tmp_path):
+    """Where a rank stood in our own code was the headline, and the whole log what to check first."""
+    cut = traceback(0, 5, "dist.all_reduce(x)", "", inside="all_reduce").rpartition("[rank0]: ")[0]
+    folder(tmp_path, cut, "")
+    failure = past_its_limit(tmp_path)
+    assert "rank 0 waits for rank 1: all_reduce at prog.py:5" in failure.what
+    assert failure.check_first.startswith("which of the two calls is meant")
