@@ -20,6 +20,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import walk_tb
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -135,6 +137,14 @@ def line_of_caller() -> str:
     while (file := frame.f_code.co_filename).startswith(RUNTIME) and frame.f_back is not None:
         frame = frame.f_back
     return "" if file.startswith(RUNTIME.removesuffix("runtime")) else f"{file}:{frame.f_lineno}"
+
+
+def line_in_loop(trace: TracebackType | None) -> str:
+    """Return `` at file:line`` of the innermost frame of a traceback that is neither torch's nor ours."""
+    ours = (RUNTIME.removesuffix("runtime"), str(Path(torch.__file__).parent))
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(trace)]
+    lines = [f" at {file}:{line}" for file, line in frames if not file.startswith(ours)]
+    return lines[-1] if lines else ""
 
 
 def copies(tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from ppwork.runtime.cuda_links import CudaLinks
 from ppwork.runtime.cuda_spans import DeviceSpan
 from ppwork.runtime.groups import Groups, join
 from ppwork.runtime.lanes import Lane, LaneStatistics, result_of
-from ppwork.runtime.lent import RUNTIME
+from ppwork.runtime.lent import RUNTIME, line_in_loop
 from ppwork.runtime.membership import Membership
 from ppwork.runtime.messages import Incoming, Outgoing, Preflight, limits_of
 from ppwork.runtime.process_exit import leave_hard, leave_hard_if_uncaught
@@ -260,7 +260,11 @@ class PPControlPlane:
             if (
                 isinstance(error, RuntimeError)
                 and is_backends(error)
-                and (named := as_peer_error(error, "a call of the loop", **self.where))
+                and (
+                    named := as_peer_error(
+                        error, f"a call of the loop{line_in_loop(error.__traceback__)}", **self.where
+                    )
+                )
             ):
                 named.__cause__ = error  # its traceback has the user's line, which the record shows
                 self._give_up(named)

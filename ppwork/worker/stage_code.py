@@ -9,7 +9,7 @@ from typing import Self
 import torch
 
 from ppwork.errors import PeerTimeoutError, PPWorkError, StageError, text_of
-from ppwork.protocol.backend_errors import as_peer_error
+from ppwork.protocol.backend_errors import as_peer_error, is_backends
 from ppwork.protocol.topology import Role
 from ppwork.records.failure import source_of
 from ppwork.records.spans import WhichChunk
@@ -39,6 +39,8 @@ class StageCode:
 
     Raises:
         StageError: The body raised an error that is not ours (the rank that ran it).
+        PeerLostError, PeerTimeoutError: A call of the backend in the body lost a peer, or waited for a silent
+            one; the ``__cause__`` is the backend's error (the rank that ran it).
         LocalProtocolError: The body was about to create a group, or to use a forbidden one (that rank).
     """
 
@@ -55,6 +57,7 @@ class StageCode:
         self._step, self._which, self._kinds = step, which, kinds
         self._mode, self._group = without_autograd(stage, step), OnlyGroup(groups, _group_of(groups))
         self._seeing = seeing(groups, None) if seen else None
+        self._groups = groups
 
     def entering(self, method: str) -> None:
         """Note which of the stage's methods is called next."""
@@ -89,6 +92,10 @@ class StageCode:
             heed(self._which)
         elif isinstance(error, PPWorkError):
             error.at(**(self._which or {}))
+        elif (named := _lost_in(self._step, error, self._groups)) is not None:
+            named.at(**(self._which or {}))
+            named.source = source_of(error)
+            raise named from error
         elif not _is_ctrl_c(error):  # a SystemExit's code 0 would look like success
             notes = [*getattr(error, "__notes__", []), *(self._kinds.change() if self._kinds else [])]
             raise StageError(
@@ -120,6 +127,14 @@ def _is_ctrl_c(error: BaseException) -> bool:
         trace = trace.tb_next
     by_code = trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == RAISE
     return isinstance(error, KeyboardInterrupt) and not by_code
+
+
+def _lost_in(step: str, error: BaseException, groups: Groups) -> PPWorkError | None:
+    """Return what a backend's error in a step says about a peer; ``None``: it is none, or says nothing."""
+    if step == CONSTRUCTOR or not isinstance(error, RuntimeError) or not is_backends(error):
+        return None
+    at = f" at {source}" if (source := source_of(error)) else ""
+    return as_peer_error(error, f"the stage's {step}{at}", rank=groups.rank, role=str(groups.role))
 
 
 def _of_a_peer(error: BaseException | None) -> BaseException | None:

@@ -11,7 +11,15 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ppwork.errors import LocalProtocolError, PeerTimeoutError, PlanError, StageError, TerminalNotice
+from ppwork.errors import (
+    LocalProtocolError,
+    PeerLostError,
+    PeerTimeoutError,
+    PlanError,
+    PPWorkError,
+    StageError,
+    TerminalNotice,
+)
 from ppwork.plan import Plan
 from ppwork.protocol.envelope import ChunkPlan, Ids, PPAction, PPEnvelope, PPResult
 from ppwork.protocol.notices import notice_of, notices
@@ -81,6 +89,32 @@ def test_an_error_names_the_method_that_raised_and_not_the_step_that_it_was_part
         generate()
     assert caught.value.where == {"chunk_index": 3}
     assert caught.value.check_first.startswith("It was never made; its traceback")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("[/w/gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:403", PeerLostError),
+        ("[/w/gloo/buffer.cc:81] Timed out waiting 3000ms for recv operation to complete", PeerTimeoutError),
+        ("[/w/gloo/pair.cc:446] op.preamble.length <= op.nbytes. 512 vs 256", StageError),
+        ("the camera timed out", StageError),  # no backend said that
+    ],
+)
+def test_a_peer_that_a_stages_own_call_lost_is_told_as_that_and_with_its_line(groups, said, kind):
+    """A lost peer read "the stage's step raised RuntimeError", as if the stage were to blame."""
+
+    def step():
+        with StageCode("step", None, groups, {"chunk_index": 3}):
+            raise RuntimeError(said)
+
+    with pytest.raises(PPWorkError) as caught:
+        step()
+    line = f"{__file__}:{step.__code__.co_firstlineno + 2}"
+    assert type(caught.value) is kind
+    assert (f"the stage's step at {line}: " in caught.value.what) == (kind is not StageError)
+    assert source_of(caught.value) == line
+    assert caught.value.where["chunk_index"] == 3
+    assert (caught.value.where.get("rank") == 1) == (kind is not StageError)
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit, SystemExit])
