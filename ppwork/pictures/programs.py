@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 LISTED = 60
 """Calls that the table has a line for; of more it has a line for each line of the program."""
+_SHAPE = re.compile(r"(?<=\w)\[[\d, ]*\]")
+"""A tensor's shape behind its dtype; the members of a group stand behind a space."""
 STOOD_MS = 1.0
 """Milliseconds below which nobody is said to have waited."""
 AS_LONG = 0.95
@@ -363,9 +365,10 @@ def _table(met: Meetings, zero_ns: int) -> Table:
         )  # fmt: skip
     folded: dict[tuple[int, str, str], list[Call]] = defaultdict(list)
     for call in calls:
-        folded[call.rank, call.begun.site, _shown(met, call)].append(call)
+        folded[call.rank, call.begun.site, _SHAPE.sub("", _shown(met, call))].append(call)
     rows = []
-    for (rank, _, what), each in folded.items():
+    for (rank, _, _), each in folded.items():
+        what = _in_one([_shown(met, call) for call in each])
         took = [call.end_ns - call.start_ns for call in each if call.end_ns is not None]
         waited = sum(stood[id(call)] for call in each)
         ends = " ".join(dict.fromkeys(filter(None, (_end_of(met, call) for call in each))))
@@ -375,6 +378,24 @@ def _table(met: Meetings, zero_ns: int) -> Table:
         ])  # fmt: skip
     head = ["rank", "call", "line", "times", "first ms", "took ms", "longest ms", "waited ms", ""]
     return Table(head, rows, above="a row for each line of the program that makes calls")
+
+
+def _in_one(texts: Sequence[str]) -> str:
+    """Return texts that differ in shapes alone as one, with the smallest and the largest of each size.
+
+    >>> _in_one(["all_reduce SUM float32[5, 32]", "all_reduce SUM float32[15, 32]"])
+    'all_reduce SUM float32[5..15, 32]'
+    """
+    shapes = iter([*zip(*map(_SHAPE.findall, dict.fromkeys(texts)), strict=True)])
+    return _SHAPE.sub(lambda _: _spanned(next(shapes)), texts[0])
+
+
+def _spanned(shapes: Sequence[str]) -> str:
+    """Return shapes of one number of sizes as one, and others as dots."""
+    if len({shape.count(",") for shape in shapes}) > 1:
+        return "[...]"
+    sizes = zip(*(map(int, re.findall(r"\d+", shape)) for shape in shapes), strict=True)
+    return f"[{', '.join(str(min(s)) if len({*s}) == 1 else f'{min(s)}..{max(s)}' for s in sizes)}]"
 
 
 def _ms(ns: int) -> str:

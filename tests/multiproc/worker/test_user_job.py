@@ -415,6 +415,7 @@ def test_a_late_mistake_at_depth_3_is_named_with_its_chunk_long_before_the_time_
         assert records[1].error_type == "PeerLostError"
         assert records[1].where["chunk_index"] == BAD
         assert records[1].source.endswith(LINES["# SUM"])
+        assert f"a call of the loop at {records[1].source}: " in records[1].what
 
 
 def test_who_has_set_faulthandler_up_has_a_crash_where_he_asked_for_it(tmp_path, start_ranks, capfd):

@@ -160,6 +160,30 @@ def test_of_a_long_program_the_stretch_with_the_longest_stall_is_shown_and_the_t
     assert "Rank 0 waited 90 ms" in picture.finding
 
 
+def test_calls_of_one_line_with_tensors_of_many_shapes_are_one_row_of_the_folded_table(tmp_path):
+    """A forecaster with 5 to 15 cars had some 150 rows for 14 lines."""
+    made = MadeCalls(tmp_path, 2)
+    for number in range(LISTED):
+        sizes = [(5 + number % 11, 32), (4,) * (1 + number % 2)]
+        for rank in range(2):
+            for line, shape in enumerate(sizes):
+                part = CallPart(dtype="float32", shape=shape)
+                made.call(
+                    rank,
+                    "all_reduce",
+                    10 * number + 2 * line,
+                    10 * number + 2 * line + 1,
+                    part,
+                    line=5 + line,
+                )
+        made.call(0, "new_group", 10 * number + 8, 10 * number + 9, op=f"[{number % 2}]", line=9)
+    rows = [row[:4] for row in pp.pictures.program(tmp_path).table.rows]
+    ranks = [[str(rank), f"all_reduce float32[{said}]", f"prog.py:{line}", str(LISTED)]
+             for line, said in ((5, "5..15, 32"), (6, "...")) for rank in range(2)]  # fmt: skip
+    groups = [["0", f"new_group [{rank}]", "prog.py:9", str(LISTED // 2)] for rank in range(2)]
+    assert sorted(rows) == sorted([*ranks, *groups])
+
+
 def test_a_window_shows_what_was_asked_for_and_an_empty_one_is_refused(tmp_path):
     long_program(tmp_path, count=LISTED)
     picture = pp.pictures.program(tmp_path, from_ms=1000, until_ms=1200)
