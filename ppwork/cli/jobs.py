@@ -39,7 +39,7 @@ def attach_command(
         if as_json:
             write_json(follow(found).summary)
             return
-        with Shown(found.plan, err) as shown:
+        with Shown(err) as shown:
             finished = follow(found, progress=shown.entry, view=lambda followed: Queued(followed, shown))
     except KeyboardInterrupt:
         write_text(f"job {found.job_id} goes on; end it: ppwork stop {found.run_dir}", to=err)

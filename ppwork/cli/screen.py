@@ -18,7 +18,7 @@ from ppwork.plan import Plan
 from ppwork.protocol.bounds import Bounds
 from ppwork.protocol.topology import STAGE0_RANK
 from ppwork.records.pulse import PulseState, nothing_to_encode, read_pulse
-from ppwork.records.run import OPTIONS_UNASKED, Run
+from ppwork.records.run import OPTIONS_UNASKED, REFERENCE_LOG, Run
 from ppwork.records.spans import FIGURES, Entry, Instant
 from ppwork.records.threads import dead_threads
 
@@ -37,19 +37,19 @@ class Shown:
     """A bar that shows chunk, period and the stage's metrics of a run; a context manager, and a view of it.
 
     Args:
-        plan: Of the run.
         console: Where; if it is no terminal, there are lines, and the bar once, at the end.
         bar: Whether there is one at all; what ``say`` gets is printed all the same.
     """
 
-    def __init__(self, plan: Plan, console: Console, *, bar: bool = True) -> None:
+    def __init__(self, console: Console, *, bar: bool = True) -> None:
         before = (TextColumn("{task.description}"), BarColumn(bar_width=24))
         after = (MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[figures]}"))
-        self._plan, self._progress = plan, Progress(*before, *after, console=console, disable=not bar)
+        self._progress = Progress(*before, *after, console=console, disable=not bar)
         self._task = self._progress.add_task("starting ranks", total=None, figures="")
         self._last_ns = 0
         self._in_lines = bar and not console.is_terminal
         self._warnings: Warnings | None = None
+        self._run_dir: Path | None = None
         self._began_s = self._said_s = 0.0
 
     def __enter__(self) -> Self:
@@ -67,6 +67,7 @@ class Shown:
         self._progress.update(self._task, total=resolved.chunks, description="starting ranks")
         self._progress.start()
         self._began_s = self._said_s = time.monotonic()
+        self._run_dir = run_dir
         if run_dir is not None:
             self._warnings = Warnings(resolved, run_dir, self.say)
             if self._in_lines:
@@ -76,12 +77,17 @@ class Shown:
         """Say what is new; in place of a bar, a line now and then."""
         if self._warnings is not None:
             self._warnings.look()
+        is_over = self._run_dir is not None and (self._run_dir / REFERENCE_LOG).exists()
+        if is_over:
+            self._progress.update(self._task, description="verifying", figures="")
         now_s = time.monotonic()
         if not self._in_lines or now_s - self._said_s < LINE_S:
             return
         self._said_s, task = now_s, self._progress.tasks[0]
         of = "" if task.total is None else f" of {task.total:.0f}"
         doing = f"{task.completed:.0f}{of} chunks" if task.completed else task.description
+        if is_over:
+            doing += " came; one process computes them again, to verify them"
         self.say(", ".join(filter(None, [f"{now_s - self._began_s:.0f} s: {doing}", task.fields["figures"]])))
 
     def end(self, finished: object) -> None:
@@ -107,9 +113,7 @@ class Shown:
         metrics = [f"{name} {value:.4g}" for name, value in entry.figures.items() if name not in FIGURES]
         figures = "  ".join([period, *metrics[:MOST_METRICS]])
         number = entry.chunk_index + 1
-        is_last = number == self._progress.tasks[0].total
-        doing = "verifying" if self._plan.verify and is_last else "chunks"
-        self._progress.update(self._task, completed=number, description=doing, figures=figures)
+        self._progress.update(self._task, completed=number, description="chunks", figures=figures)
 
 
 class Warnings:
@@ -163,7 +167,7 @@ def launch_on_terminal(
     bar: bool = True,
 ) -> Run:
     """Launch a plan, show it while it runs, and say what it goes on with; raises as ``launch``."""
-    with Shown(plan, console, bar=bar) as shown:
+    with Shown(console, bar=bar) as shown:
 
         def queued(words: str) -> None:
             shown.begin(plan)

@@ -39,6 +39,7 @@ from ppwork.records.run import (
     EARLY_SOURCE,
     FAILED_AT_END,
     OUTPUTS_FILE,
+    REFERENCE_LOG,
     RETURNED_DIFFERS,
     RETURNED_FILE,
     SUMMARY_FILE,
@@ -329,7 +330,7 @@ def _verify(run: Run, deadline: float, look: Callable[[], None]) -> RunFailed | 
         )
     command = [sys.executable, "-m", "ppwork", "reference", str(run_dir)]
     environment = child_environment(plan.threads_per_rank)
-    log_path = run_dir / "reference.log"
+    log_path = run_dir / REFERENCE_LOG
     with (
         log_path.open("wb") as log,
         running(command, environment, log, warm=plan.backend == "gloo") as process,

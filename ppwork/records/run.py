@@ -21,6 +21,8 @@ from ppwork.records.files import read_json, write_whole
 from ppwork.records.spans import RESULTS_DIFFER, Entry, Instant, Span, read_entries
 
 TORCHRUN_LOG = "torchrun.log"
+REFERENCE_LOG = "reference.log"
+"""Log of the single process that computes a run again to verify it; it is there from its start on."""
 SUMMARY_FILE = "summary.json"
 OUTPUTS_FILE = "outputs.safetensors"
 """Outputs of rank 0, by chunk: kept by ``keep_outputs``, and by ``verify`` until they are found equal."""

@@ -24,6 +24,7 @@ from ppwork.records.pulse import pulse_file
 from ppwork.records.run import (
     END_FILE,
     OUTPUTS_FILE,
+    REFERENCE_LOG,
     RETURNED_FILE,
     SUMMARY_FILE,
     TORCHRUN_LOG,
@@ -43,7 +44,7 @@ MOST_TOLD = 16
 """Most files and folders that are named as staying on a host; all are in one folder."""
 PER_LOOK = 16
 """Pieces of one file that are sent before the next file has its turn."""
-_OURS = {Plan.FILE_NAME, END_FILE, HOSTS_FILE, VERIFY_FILE, "reference.log"}
+_OURS = {Plan.FILE_NAME, END_FILE, HOSTS_FILE, VERIFY_FILE, REFERENCE_LOG}
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,100}")
 _OF_A_RANK = re.compile(r"rank\d+|^torchrun")
 

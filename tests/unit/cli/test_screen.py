@@ -14,7 +14,7 @@ from ppwork.lab.progress import RunProgress
 from ppwork.pictures.run_table import table_of
 from ppwork.plan import Plan
 from ppwork.records.pulse import Pulse, PulseState
-from ppwork.records.run import SUMMARY_FILE, Run
+from ppwork.records.run import REFERENCE_LOG, SUMMARY_FILE, Run
 from ppwork.records.spans import Instant
 from ppwork.records.threads import DeadThread, threads_file
 
@@ -40,10 +40,10 @@ def test_a_flush_says_what_it_dropped_also_when_that_is_nothing(tmp_path, droppe
 def test_a_bar_that_never_began_prints_nothing_where_output_is_no_terminal():
     """As of a plan that is refused: a file has its one message alone."""
     console = Console(file=io.StringIO())
-    with Shown(Plan(), console):
+    with Shown(console):
         pass
     assert console.file.getvalue() == ""
-    with Shown(Plan(), console) as begun:
+    with Shown(console) as begun:
         begun.begin(Plan())
     assert "starting ranks" in console.file.getvalue()
 
@@ -67,7 +67,7 @@ def test_where_output_is_no_terminal_lines_say_folder_and_chunks(monkeypatch, tm
     now_s = 100.0
     monkeypatch.setattr("ppwork.cli.screen.time.monotonic", lambda: now_s)
     file = Kept()
-    with Shown(Plan(), Console(file=file, width=300)) as shown:
+    with Shown(Console(file=file, width=300)) as shown:
         shown.begin(Plan(), tmp_path)
         assert file.flushed == f"folder {tmp_path}\n"
         for after_s, emitted in ((9.9, 0), (10.1, 0), (15.0, 69), (21.0, 70)):
@@ -75,13 +75,17 @@ def test_where_output_is_no_terminal_lines_say_folder_and_chunks(monkeypatch, tm
             if emitted:
                 shown.entry(emit(emitted - 1, {"db": -8.0123}, at_ms=emitted * 20))
             shown.look()
-    first, starting, chunks, *bar = file.flushed.splitlines()
+        (tmp_path / REFERENCE_LOG).touch()
+        now_s = 132.0
+        shown.look()
+    first, starting, chunks, verifies, *bar = file.flushed.splitlines()
+    assert verifies == "32 s: 70 chunks came; one process computes them again, to verify them"
     assert starting == "10 s: starting ranks"
     assert chunks == "21 s: 70 chunks, last period 20 ms  db -8.012"
     assert len(bar) == 1
     for kind in ({"force_terminal": True}, {}):  # a terminal has a bar, and --json nothing
         console = Console(file=io.StringIO(), width=300, **kind)
-        with Shown(Plan(chunks=8), console, bar="force_terminal" in kind) as shown:
+        with Shown(console, bar="force_terminal" in kind) as shown:
             shown.begin(Plan(chunks=8), tmp_path)
             now_s += 50.0
             shown.look()
