@@ -51,10 +51,11 @@ class Table:
     def __str__(self) -> str:
         texts = [*([self.head] if self.head else []), *([_text(cell) for cell in row] for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+        flush_right = self._flush_right()
         lines = [
             "  ".join(
                 text.rjust(width) if right else text.ljust(width)
-                for text, width, right in zip(line, widths, self._flush_right(), strict=True)
+                for text, width, right in zip(line, widths, flush_right, strict=True)
             ).rstrip()
             for line in texts
         ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 from ppwork.lab.live import rank_table
 from ppwork.lab.progress import RankState
+from ppwork.pictures import tables
 from ppwork.pictures.style import STATE_COLOURS
 from ppwork.pictures.tables import APART, BOLD, Table
 
@@ -40,6 +42,26 @@ def test_fixed_width_has_numbers_flush_right_and_lines_above_and_below():
     assert str(short).splitlines() == ["above", "rank    took  why", "   0  8.1 ms  a|b", "below"]
     assert str(FACTS).splitlines() == ["period  30.0 ms", "bound   none"]
     assert str(Table(["a", "b"], [])) == "a  b"
+
+
+def test_a_table_twice_as_long_takes_twice_the_steps(monkeypatch):
+    """Each row looked at all rows: a timeline of 1200 chunks took half a minute."""
+    steps = []
+    monkeypatch.setattr(tables, "NUMBER", Counted(tables.NUMBER.pattern, steps))
+    for count in (100, 200):
+        str(Table(["chunk", "ms"], [["0", "1.25"]] * count))
+    assert len(steps) == 2 * (100 + 200)
+
+
+class Counted:
+    """A pattern that notes each text that it is asked about."""
+
+    def __init__(self, pattern, seen):
+        self._pattern, self._seen = re.compile(pattern), seen
+
+    def fullmatch(self, text):
+        self._seen.append(text)
+        return self._pattern.fullmatch(text)
 
 
 def test_markdown_keeps_a_row_a_line_and_a_bar_a_bar():
