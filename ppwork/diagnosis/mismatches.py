@@ -19,6 +19,7 @@ from ppwork.diagnosis.stacks import Frame, half_of
 from ppwork.errors import named_ranks
 
 SIZES = "shape and dtype on both sides of that message: of send and recv nobody compares them"
+TWICE = ", twice as many, as of float64 for float32"
 _FROM = re.compile(r"\bsrc ?= ?(\d+)\b|\brecv\(\w+, (\d+)\b")
 WHY_ODD = "what makes this rank's branch, count or shape differ just before this call"
 Fingerprint = tuple[str | None, ...]
@@ -168,12 +169,12 @@ def aborted(evidence: JobEvidence) -> Finding | None:
         ranks = (rank, sender)
         what = f"Rank {rank} was sent {sent}, by rank {sender}"
     else:
-        what = f"Rank {rank} was sent {sent}"
+        what = f"Rank {rank} was sent {sent}{TWICE if int(text[1]) == 2 * int(text[2]) else ''}"
         senders = [r for r in evidence.in_call() if evidence.half(r) == "send" and evidence.peer(r) == rank]
         in_send = f"; {named_ranks(senders)} stood in a send to it" if senders else _one_send(evidence, rank)
         unknown = (f"which rank sent it{in_send}",)
     if not is_own and spots and not is_theirs:
-        unknown = (*unknown, f"in which call it was: {evidence.doing()}")
+        unknown = (*unknown, f"in which call it was: {evidence.doing()}{_if_in_collective(evidence, rank)}")
     what = f"{what}, and gloo aborted it."
     of_any = f"{ITS_LINE}; {SIZES}; of collectives, {DETAIL}"
     check_first = SIZES if half_of(call, line) else DETAIL if call else of_any
@@ -185,6 +186,16 @@ def aborted(evidence: JobEvidence) -> Finding | None:
         check_first = f"did rank {rank} make that call? {ITS_LINE}; {DETAIL}"
     weight = _weight(evidence, [rank])
     return Finding(ranks, "SizeMismatch", what, check_first, stack, unknown, weight=weight)
+
+
+def _if_in_collective(evidence: JobEvidence, rank: int) -> str:
+    """Say who sent what a rank did not expect if it stood in a collective, in which one other rank stood."""
+    calls = evidence.in_call(but=evidence.following)
+    there = [r for r in calls if r != rank and not evidence.half(r) and "barrier" not in calls[r]]
+    users = evidence.place[there[0]].users if len(there) == 1 else None
+    if users is None or {*evidence.silent} - {rank}:
+        return ""
+    return f"; if in that {calls[there[0]]}, rank {there[0]} sent it, at {users.at}"
 
 
 def _one_send(evidence: JobEvidence, rank: int) -> str:

@@ -48,6 +48,22 @@ def test_two_that_stood_in_different_calls_of_the_group_are_named_and_not_who_fe
         assert 0 not in waits(found).get(2, ())
 
 
+@pytest.mark.parametrize("silent", [False, True])
+def test_who_may_have_sent_too_much_in_a_sum_of_the_mesh_is_told_where_it_is_one_rank(tmp_path, silent):
+    """Rank 1 showed no line of its own, and was all that one heard of."""
+    gloo = "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    gloo += "  what():  [enforce fail at pair.cc:444] op.preamble.length <= op.nbytes. 512 vs 256\n"
+    summed = stood(2, 9, "dist.all_reduce(x, group=mesh)", "all_reduce", GLOO_LOST)
+    logs = [AWAITS_RESULT, gloo, summed, *([""] if silent else [])]
+    found = said(
+        folder(tmp_path, *logs, console=report(1, r1=-6, r0=1, r2=1, **({"r3": -15} if silent else {})))
+    )
+    twice = "512 bytes where it expected 256, twice as many, as of float64 for float32, and gloo aborted it."
+    assert found.sentence == f"Rank 1 was sent a message of {twice}", found.text
+    sender = "if in that all_reduce, rank 2 sent it, at /t/a.py:9"
+    assert any(sender in each for each in found.unknown) != silent, found.text
+
+
 @pytest.mark.parametrize("code", [-15, -9])
 def test_a_rank_that_never_came_to_the_group_is_named_at_the_end_of_the_chain(tmp_path, code):
     job = folder(tmp_path, AWAITS_RESULT, IN_BROADCAST, "", console=report(0, r0=1, r1=1, r2=code))
