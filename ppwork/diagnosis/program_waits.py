@@ -56,6 +56,15 @@ class ProgramWaits:
     lost: bool = False
     turns: str = ""
 
+    def at_lines(self, lines: Mapping[int, str]) -> ProgramWaits:
+        """Return the same, with the line of each rank that was in code of its own, by its last stack."""
+        own = [wait for wait in self.waits if wait.call.startswith(OWN_CODE) and wait.rank in lines]
+        told = {
+            wait.rank: wait._replace(call=wait.call.replace(OWN_CODE, f"{OWN_CODE} at {lines[wait.rank]}", 1))
+            for wait in own
+        }
+        return replace(self, waits=tuple(told.get(wait.rank, wait) for wait in self.waits))
+
     @property
     def sentence(self) -> str:
         """The mismatches, or who is waited for."""

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from ppwork.diagnosis.findings import CUT_OFF, RANK_DIED, Diagnosis
+from ppwork.diagnosis.job_evidence import JobEvidence
 from ppwork.diagnosis.jobs import diagnose_job
 from ppwork.diagnosis.logs import read_job
 from ppwork.diagnosis.program_waits import ProgramWaits, program_waits
@@ -348,10 +349,13 @@ class _Evidence:
         Raises:
             PlanError: No rank left a log.
         """
-        found, met = diagnose_job(read_job(run_dir)), Meetings({})
+        job, met = read_job(run_dir), Meetings({})
         with contextlib.suppress(UnreadableError):
             met = Meetings(read_calls(run_dir))
-        return cls(found, met, program_waits(met) if met.ranks else None)
+        end = program_waits(met) if met.ranks else None
+        places = JobEvidence(job).place.items()
+        lines = {rank: Path(stack.users.at).name for rank, stack in places if stack.users}
+        return cls(diagnose_job(job), met, end and end.at_lines(lines))
 
     def is_of(self, *error_types: str) -> bool:
         """Say whether the logs name a cause of one of these types."""

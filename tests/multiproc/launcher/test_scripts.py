@@ -99,6 +99,7 @@ def test_a_program_past_its_limit_is_stopped_and_the_rank_that_never_came_is_nam
     assert run.failure.what.startswith("The program passed its limit")
     assert run.failure.where == {"rank": 1}
     assert f"{program}:9" in run.failure.what
+    assert "  rank 1 waits for nobody: in code of its own at mine.py:9, after init_pro" in run.failure.what
     said = capsys.readouterr().err
     assert "rank 0 waits for rank 1: all_reduce SUM float32[1] at mine.py:11" in said
     assert "stopped 12 s after its start" in said
