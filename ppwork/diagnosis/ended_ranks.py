@@ -23,7 +23,7 @@ from ppwork.diagnosis.job_evidence import (
     were,
 )
 from ppwork.diagnosis.recorded_calls import FROM_PLACES
-from ppwork.diagnosis.report import ENDED_BY_AGENT, death, signal_name
+from ppwork.diagnosis.report import ENDED_BY_AGENT, death, signal_name, words_of_ours
 from ppwork.diagnosis.stacks import Stack
 from ppwork.errors import listed, named_ranks, ranks_by_value
 
@@ -130,6 +130,8 @@ def died(evidence: JobEvidence) -> Finding | None:
     if code == 2 and (said := _NO_PROGRAM.search(f"{log.text}\n{evidence.job.console}")) is not None:
         what = f"{capital((rank, *same))} exited with code 2: Python {said[0]}."
         check_first = "the program's name in torchrun's command, and the folder that it was given in"
+    if (ours := words_of_ours(evidence.job.console).get(rank)) is not None:
+        what, check_first = f"Rank {rank} {ours[0]}.", f"`{ours[1]}`: the run's folder has all of it"
     if rank in evidence.stopped:
         what, check_first = f"Rank {rank} {STOPPED}.", "who sent SIGSTOP to it?"
     elif evidence.stopped:  # what another rank did may be the answer to that

@@ -53,6 +53,10 @@ _RECORDED = re.compile(
     r"^[ \t]*rank[ \t]*: (\d+) .*\n(?:[ \t]*(?:exitcode|error_file).*\n){1,2}[ \t]*traceback : "
     r"(Traceback .*\n(?:[ \t]+.*\n|[ \t]*\n)*)", re.MULTILINE)  # fmt: skip
 """The exception that ``@record`` handed over stands in the report itself, two columns further in."""
+_OF_OURS = re.compile(
+    r"^[ \t]*rank[ \t]*: (\d+) .*\n(?:[ \t]*(?:exitcode|error_file).*\n){1,2}[ \t]*traceback : "
+    r"rank \d+ (.*)\n[ \t]*all of it: (ppwork diagnose .*)$", re.MULTILINE)  # fmt: skip
+"""What a rank of ours handed over there, and where its records are."""
 _INDENT = re.compile(r"^  ", re.MULTILINE)
 _OWN = re.compile(
     r"torch[/.\\]distributed[/.\\](?:elastic|launcher|run\.py(?!:\d+\])|launch\.py)"
@@ -190,6 +194,11 @@ def _of_srun(text: str) -> Iterator[tuple[int, int]]:
 def recorded(text: str) -> dict[int, str]:
     """Return the traceback of each rank as the report shows it, of those whose program has ``@record``."""
     return {int(rank): _INDENT.sub("", shown) for rank, shown in _RECORDED.findall(text)}
+
+
+def words_of_ours(text: str) -> dict[int, tuple[str, str]]:
+    """Return, by rank, what ranks of ours said in the report, and the command that tells the rest."""
+    return {int(rank): (said, command) for rank, said, command in _OF_OURS.findall(text)}
 
 
 def attempts_of(text: str) -> list[str]:

@@ -27,7 +27,7 @@ _LIBRARY = re.compile(
 _COMPILED = re.compile(r"/torchinductor[_/]|/c[0-9a-z]{51}\.py$")
 """Files written by torch's compiler."""
 OF_RANK = "this rank's log"
-STACKS_IN_LOG = f"the stacks of all threads at the end of {OF_RANK}"
+STACKS_IN_LOG = f"the stacks at the end of {OF_RANK}"
 """Where to look first if a rank is stuck; without a log its record has the stack."""
 SYMPTOMS = (TerminalNotice, PeerLostError, PeerTimeoutError)
 """Errors that say that a peer is gone: the cause is in the peer's record, if it could still write one.

@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -41,6 +42,8 @@ BLIND_MARGIN_S = 1.0
 """Seconds after ``stall_s`` at which the backstop fires: the thread says more, and comes first if it can."""
 SITS = 4
 """Samples at one instruction after which a rank with a GPU counts as waiting for it: a loop moves on."""
+MOST_FRAMES = 100
+"""Innermost frames of a thread that are shown, as faulthandler does."""
 MAKE_GROUPS = ("new_group", "_new_group_with_tag", "split_group")
 """Functions of torch in which a rank waits for the other ranks of a new group."""
 STDERR = 2
@@ -204,7 +207,8 @@ class Watchdog:
         if frame is None:
             self._words.write(error)
         else:
-            faulthandler.dump_traceback(file=STDERR, all_threads=True)
+            with suppress(OSError):
+                os.write(STDERR, stacks_of_threads(self._main).encode())
             self._words.write(error, source=_source_of(frame), stack=_stack_of(frame))
         self._pulse.leave(self._words.exit_code)
         if self._ends_stopped and isinstance(error, PeerFrozenError):
@@ -226,6 +230,27 @@ def _going_on(what: str) -> Iterator[None]:
         yield
     except Exception:
         log.exception("the watchdog could not %s", what)
+
+
+def stacks_of_threads(main: int) -> str:
+    """Return the stacks of all threads in faulthandler's form, without those that are in our code alone.
+
+    Args:
+        main: Identifier of a thread that is shown in any case.
+    """
+    texts, left_out = [], 0
+    for thread, innermost in sys._current_frames().items():
+        frames = [frame for frame, _ in islice(traceback.walk_stack(innermost), MOST_FRAMES)]
+        if thread != main and all(_is_ours(frame.f_code.co_filename) for frame in frames):
+            left_out += 1
+            continue
+        lines = (f'  File "{f.f_code.co_filename}", line {f.f_lineno} in {f.f_code.co_name}' for f in frames)
+        texts.append("\n".join([f"Thread 0x{thread:016x} (most recent call first):", *lines]))
+    return "\n" + "\n\n".join([*texts, f"Threads of ppwork that are not shown: {left_out}\n"])
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(OWN) or file == threading.__file__
 
 
 def without_ours(frame: FrameType | None) -> FrameType | None:

@@ -21,7 +21,7 @@ its authors read it. There is room for some lines; a commit that raises the limi
 time of the device in a loop of one's own, in place of its launches, and whether a rank that did not join
 lives, so that `join` does not wait for one that has ended, ``plane.tp``, which a loop has as a stage,
 and at which line of a loop a peer was lost."""
-RANK_FILES, RANK_LINES = 69, 14490
+RANK_FILES, RANK_LINES = 69, 14520
 """What ``ppwork.ranks`` may need, which a prototype imports: every rank loads it when it starts. The last
 lines are all of what strangers missed: a cut for which a loop does not ask, ``compare``, results that differ
 fail a run, an ``encode`` without a ``return`` is refused, a refused start leaves its reason, torchrun's
@@ -29,7 +29,8 @@ closing report repeats the cause, one mesh rank alone wrote into what all had re
 ``compare``, too, metadata that mesh ranks give differently are told, which side made a
 collective more, ``runtime.device``, which call of an earlier line a rank may have left out, a loop that
 releases no result, the end of a rank that stands stopped, a ``decode`` without a ``return``,
-``ppwork verify``, and an option that looks misspelt is told before the first chunk."""
+``ppwork verify``, an option that looks misspelt is told before the first chunk, and of a stuck rank
+the stacks of its own threads alone are shown."""
 RANK_ROOMS = {"protocol", "runtime", "records", "worker", "timeline"}
 """``timeline`` is there for the summary that rank 0 writes; what starts ranks, draws or teaches is not."""
 GROUND = {"errors", "process", "version", "plan", "stage", "ranks"}

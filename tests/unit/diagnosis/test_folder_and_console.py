@@ -51,3 +51,17 @@ def test_a_console_with_nothing_but_torchruns_report_names_no_cause(tmp_path):
     )
     assert "it is not known why, nor if another rank was to blame" in found.text
     assert "`ppwork diagnose LOGS CONSOLE` reads both" in found.check_first
+
+
+def test_what_a_rank_of_ours_handed_over_to_the_report_is_told_with_where_the_rest_is(tmp_path):
+    """Its watchdog had ended it, which leaves no exception: only its exit code was told."""
+    console = tmp_path / "console"
+    said = "rank 1 failed: StuckError: The loop did not answer the chunk within 4 s, at /t/loop.py:13"
+    of_rank = (
+        f"  error_file: /tmp/x/1/error.json\n  traceback : {said}\n    all of it: ppwork diagnose /t/run\n"
+    )
+    console.write_text(report(1, r0=-15, r1=72).replace("72 (pid: 2)\n", f"72 (pid: 2)\n{of_rank}"))
+    found = diagnose_job(read_job(console))
+    assert found.sentence == f"R{said[1:]}.", found.text
+    assert found.check_first.startswith("`ppwork diagnose /t/run`")
+    assert found.cause.where == {"rank": 1}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import io
 import logging
+import re
 import sys
 import threading
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +18,7 @@ import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from waiting import wait_for
+from waiting import END_S, wait_for
 
 from ppwork.errors import PeerFrozenError, PlanError, StuckError
 from ppwork.plan import Plan
@@ -28,13 +30,14 @@ from ppwork.records.failure import read_records
 from ppwork.records.identity import pid_space
 from ppwork.records.pulse import PulseState, PulseView, read_pulse
 from ppwork.records.spans import Recorder
+from ppwork.runtime.lanes import WatchedQueue
 from ppwork.worker import progress, watchdog
 from ppwork.worker.backend_wait import framed, is_in_one
 from ppwork.worker.collectives import install
 from ppwork.worker.peer_watch import PeerWatch
 from ppwork.worker.progress import Activity, Progress, Sample
 from ppwork.worker.trace import CallRecorder
-from ppwork.worker.watchdog import SITS, Watchdog, is_waiting, own_call, without_ours
+from ppwork.worker.watchdog import SITS, Watchdog, is_waiting, own_call, stacks_of_threads, without_ours
 
 BOUNDS = Bounds(timeout_s=10.0, stall_s=4.0, freeze_s=2.0)
 IDS = Ids(7, 5, 1)
@@ -675,3 +678,20 @@ def test_a_timeout_of_the_environment_that_is_none_is_refused(monkeypatch, text)
     monkeypatch.setenv("SCOPE_DIST_TIMEOUT_S", text)
     with pytest.raises(PlanError, match="SCOPE_DIST_TIMEOUT_S was"):
         bring_up_timeout_s(Plan())
+
+
+def test_threads_that_are_in_our_code_alone_are_not_shown():
+    """Behind one line of the user's stood thirty of ours, on the console of his own torchrun."""
+    ended, queue = threading.Event(), WatchedQueue(1)
+    ours = threading.Thread(target=queue.get, args=(60.0,), daemon=True)
+    users = threading.Thread(target=wait_for, args=(ended.is_set,), daemon=True)
+    ours.start(), users.start()
+    wait_for(lambda: "lanes.py" in str(traceback.format_stack(sys._current_frames()[ours.ident])))
+    shown = stacks_of_threads(threading.get_ident())
+    ended.set(), queue.put(None)
+    for thread in (ours, users):
+        thread.join(END_S)
+    assert re.search(r"^Thread 0x[0-9a-f]+ \(most recent call first\):\n.* in wait_for$", shown, re.MULTILINE)
+    assert " in test_threads_that_are_in_our_code_alone_are_not_shown\n" in shown
+    assert "lanes.py" not in shown
+    assert re.search(r"\nThreads of ppwork that are not shown: [1-9]\d*\n$", shown)
