@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,6 @@ from ppwork.errors import PlanError, UnavailableError
 from ppwork.launcher.job import JOB_FILE, Job, find, own_jobs
 from ppwork.launcher.registry import RunEntry, own_runs, runs_of_own_torchruns, stop
 from ppwork.launcher.standing import diagnose_any
-from ppwork.pictures.tables import Table
 from ppwork.plan import Plan
 from ppwork.records.collect import collect
 from ppwork.records.pulse import LONG_PAUSE_S, PulseState, nothing_to_encode, read_pulse
@@ -49,13 +49,7 @@ def list_runs(
     if not runs:
         out.print("no run is going")
         return
-    rows = []
-    for run in runs:
-        ranks = run.get("waits") or ", ".join(map(_in_words, run["ranks"]))
-        age = f"{run['age_s']:.0f} s" if "age_s" in run else ""
-        launcher = f"job {run['job']}, {run['state']}" if "job" in run else str(run["launcher"] or "your own")
-        rows.append([run["run_dir"], age, ranks, launcher, str(run.get("torchrun", ""))])
-    out.print(Table(["run", "age", "ranks", "launcher", "torchrun"], rows))
+    write_text("\n".join(line for run in runs for line in _lines_of(run)))
 
 
 def stop_runs(
@@ -95,6 +89,18 @@ def _whole_runs() -> list[RunEntry]:
     for run in own_runs():
         first.setdefault(run.run_dir, run)
     return [*first.values()]
+
+
+def _lines_of(run: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the folder of a run, alone on its line so that it can be copied, and below it what it does."""
+    yield run["run_dir"]
+    if "job" in run:
+        yield f"  job {run['job']}, {run['state']}"
+    else:
+        launcher = f"launcher {run['launcher']}" if run["launcher"] else "your own"
+        yield f"  {run['age_s']:.0f} s, {launcher}, torchrun {run['torchrun']}"
+    if ranks := run.get("waits") or ", ".join(map(_in_words, run["ranks"])):
+        yield f"  {ranks}"
 
 
 def _facts(run: RunEntry) -> dict[str, Any]:

@@ -198,7 +198,8 @@ def test_a_run_of_ones_own_torchrun_is_listed_by_the_pulse_that_its_ranks_keep_a
         (run,) = [run for run in found if run["run_dir"] == str(folder)]
         assert (run["launcher"], run["torchrun"]) == (None, os.getpid())
         assert [(each["rank"], each["state"]) for each in run["ranks"]] == [(0, "starting"), (1, "busy")]
-        assert "your own" in CliRunner().invoke(app, ["ps"]).output
+        lines = CliRunner().invoke(app, ["ps"], env={"COLUMNS": "40"}).output.splitlines()
+        assert lines[lines.index(str(folder)) + 1].endswith(f" s, your own, torchrun {os.getpid()}")
         with pytest.raises(PlanError, match="is of your own torchrun") as refused:
             stop_runs(folder)
         assert refused.value.check_first == f"end its torchrun, process {os.getpid()}"
