@@ -186,16 +186,7 @@ class TPGroup:
         return self._groups.device_mesh
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Sum a tensor over the mesh, in place, and return it.
-
-        Args:
-            tensor: Contiguous, same shape and dtype on every mesh rank, on this rank's device.
-
-        Collective:
-            ``tp_pg``, all mesh ranks, in the same order. At mesh size 1 nothing is called.
-
-        Blocks:
-            Until every mesh rank has made the same call (gloo), at most the plan's ``timeout_s``.
+        """Sum a tensor over the mesh, in place, and return it; ``stage.TensorParallel`` says more of it.
 
         Raises:
             LocalProtocolError: In a compared chunk, another mesh rank was about to make another call (every
