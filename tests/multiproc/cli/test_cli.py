@@ -104,7 +104,7 @@ CUT = (
 )
 STRICT = "as its plan is strict.\nNothing failed: the run emitted 3 chunks"
 WROTE = f"{STRICT}{UNCHECKED}.\nMesh ranks wrote into different"
-MISSPELT = "o stage asked for 'ofset'; did you mean 'offset'?"
+MISSPELT = "o stage asked for 'offse'; did you mean 'offset'?"
 UNASKED = f"{STRICT}.\nN{MISSPELT}"
 
 
@@ -114,7 +114,7 @@ UNASKED = f"{STRICT}.\nN{MISSPELT}"
         ("Doubled", ["--hard-cut-at", "1", "--mesh-size", "1"], 1, CUT),
         ("Normalises", [], 0, WROTE),
         ("Normalises", ["--strict"], 1, WROTE),
-        ("Doubled", ["--strict", "-o", "ofset=2", "--mesh-size", "1"], 1, UNASKED),
+        ("Doubled", ["--strict", "-o", "offse=2", "--mesh-size", "1"], 1, UNASKED),
     ],
 )
 def test_a_run_that_ended_well_and_was_odd_fails_always_or_where_one_asks(
