@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 from solved import changed, right_program, verdict_of
 
-FIVE, GUARD = right_program("11.2"), right_program("11.3")
+AHEAD, GUARD = right_program("11.2"), right_program("11.3")
+POSTED = """    if not posted:
+        post()  # that of chunk 0
+    frame, coming = posted[-1]
+    coming.wait()
+    if len(posted) < CHUNKS:
+        post()  # that of the next chunk, before the work on this one
+"""
+FIVE = changed(AHEAD, (POSTED, "    frame = torch.empty(1 + state.numel())\n    dist.recv(frame, src=0)\n"))
+"""Right as well: the receive is not posted ahead."""
 SEND, RECV = "        dist.send(frame, dst=1)\n", "    dist.recv(frame, src=0)\n"
 AS_OBJECT = "        dist.send_object_list([frame], dst=1)\n"
 BY_OBJECT = "    box = [None]\n    dist.recv_object_list(box, src=0)\n    frame.copy_(box[0])\n"
@@ -24,7 +33,8 @@ def halves(line: str) -> str:
         ("11.2", 2, changed(FIVE, (SEND, AS_OBJECT), (RECV, BY_OBJECT)),
          "in `yours`, too"),
         ("11.2", 2, changed(FIVE, (SEND, halves(SEND)), (RECV, halves(RECV))), "80 messages for 40 chunks"),
-        ("11.2", 2, changed(FIVE, ("k, (state + k)", "k, state")), "`yours` gives steps 780 layers 40000"),
+        ("11.2", 2, changed(FIVE, ("(state + k).flatten()", "state.flatten()")),
+         "`yours` gives steps 780 layers 40000"),
         ("11.2", 2, changed(FIVE, ("frame[1:].view(LAYERS, 100)", "state + frame[0]")),
          "`yours` gives steps 780 layers 780000"),
         ("11.3", 3, changed(GUARD, (FIRST, ""), (PREVIEW, PREVIEW + "    dist.barrier()\n")),
@@ -36,3 +46,7 @@ def test_program_and_its_hint(tmp_path, exercise, ranks, source, hint):
     verdict = verdict_of(exercise, source, tmp_path, ranks=ranks)
     assert hint in verdict.hint
     assert not verdict.right
+
+
+def test_a_receive_that_is_not_posted_ahead_is_right_as_well(tmp_path):
+    assert verdict_of("11.2", FIVE, tmp_path, ranks=2).right
