@@ -12,7 +12,7 @@ import contextlib
 import re
 import signal
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -363,12 +363,13 @@ def _table(met: Meetings, zero_ns: int) -> Table:
                 for call in calls
             ],
         )  # fmt: skip
-    folded: dict[tuple[int, str, str], list[Call]] = defaultdict(list)
+    folded: dict[tuple[int, str, str], list[tuple[Call, str]]] = defaultdict(list)
     for call in calls:
-        folded[call.rank, call.begun.site, _SHAPE.sub("", _shown(met, call))].append(call)
+        text = _shown(met, call)
+        folded[call.rank, call.begun.site, _SHAPE.sub("", text)].append((call, text))
     rows = []
-    for (rank, _, _), each in folded.items():
-        what = _in_one([_shown(met, call) for call in each])
+    for (rank, _, _), pairs in folded.items():
+        each, what = [call for call, _ in pairs], _in_one(dict.fromkeys(text for _, text in pairs))
         took = [call.end_ns - call.start_ns for call in each if call.end_ns is not None]
         waited = sum(stood[id(call)] for call in each)
         ends = " ".join(dict.fromkeys(filter(None, (_end_of(met, call) for call in each))))
@@ -380,14 +381,15 @@ def _table(met: Meetings, zero_ns: int) -> Table:
     return Table(head, rows, above="a row for each line of the program that makes calls")
 
 
-def _in_one(texts: Sequence[str]) -> str:
+def _in_one(texts: Iterable[str]) -> str:
     """Return texts that differ in shapes alone as one, with the smallest and the largest of each size.
 
     >>> _in_one(["all_reduce SUM float32[5, 32]", "all_reduce SUM float32[15, 32]"])
     'all_reduce SUM float32[5..15, 32]'
     """
-    shapes = iter([*zip(*map(_SHAPE.findall, dict.fromkeys(texts)), strict=True)])
-    return _SHAPE.sub(lambda _: _spanned(next(shapes)), texts[0])
+    first, *others = texts
+    shapes = iter([*zip(*map(_SHAPE.findall, (first, *others)), strict=True)])
+    return _SHAPE.sub(lambda _: _spanned(next(shapes)), first)
 
 
 def _spanned(shapes: Sequence[str]) -> str:

@@ -127,17 +127,22 @@ def test_a_message_of_another_length_is_told_with_both_ends(made):
     )
 
 
+def rank_0_awaits_the_mesh(made: MadeCalls, *, sends: bool = False):
+    """All ranks make the group of ranks 1 and 2, and rank 0 waits in vain for a result of rank 1."""
+    for rank in range(3):
+        made.call(rank, "new_group", 0, 1, op="[1, 2]", makes="1", line=7)
+    if sends:
+        made.send(0, 1, 1, 2, line=9)
+    made.recv(0, 1, 2, 3002, line=14, error="RuntimeError: Timed out waiting 3000ms for recv operation")
+
+
 @pytest.mark.parametrize("sends", [False, True])
 def test_a_collective_that_names_no_group_is_told_before_its_victims(made, sends):
     """Rank 0 has no part in the group that was meant: its receive waits, and is not to blame.
 
     Nor is it the cause that nobody receives what rank 0 sent ahead.
     """
-    for rank in range(3):
-        made.call(rank, "new_group", 0, 1, op="[1, 2]", makes="1", line=7)
-    if sends:
-        made.send(0, 1, 1, 2, line=9)
-    made.recv(0, 1, 2, 3002, line=14, error="RuntimeError: Timed out waiting 3000ms for recv operation")
+    rank_0_awaits_the_mesh(made, sends=sends)
     for rank in (1, 2):
         made.call(rank, "all_reduce", 2, 3002, ONE, line=11, error="RuntimeError: Timed out waiting 3000ms")
     for rank in range(3):
@@ -152,9 +157,7 @@ def test_a_collective_that_names_no_group_is_told_before_its_victims(made, sends
 
 def test_a_rank_that_names_no_group_for_a_sum_of_the_mesh_is_told_with_both(made):
     """Rank 0 waits for a rank of the mesh, which is in the sum that was meant."""
-    for rank in range(3):
-        made.call(rank, "new_group", 0, 1, op="[1, 2]", makes="1", line=7)
-    made.recv(0, 1, 2, 3002, line=14, error="RuntimeError: Timed out waiting 3000ms for recv operation")
+    rank_0_awaits_the_mesh(made)
     made.call(
         1,
         "all_reduce",
