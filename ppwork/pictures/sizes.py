@@ -71,7 +71,8 @@ def sizes(
     rows = [[str(size), f"{times[size]:.0f}", f"{law.us(size):.0f}"] for size in sorted(times)]
     finding, rested = f"{law}.", rested or {}
     if (after := Law.of(rested, many)) is not None:
-        finding = f"Without a rest: {law}. After a rest: {after}."
+        beyond = ", more than was measured" if after.equal_bytes > max(rested) else ""
+        finding = f"Without a rest: {law}. After a rest: {after}{beyond}."
     if many != most:
         off = times[most] / law.us(most)
         finding += f" {most:,} B take {times[most]:.0f} us, {off:.1f} times the solid line."
@@ -103,9 +104,8 @@ def _draw_sizes(
     for each, color in ((law, style.VERMILION), (after, style.BLUE)):
         if each is None or (each is after and each.equal_bytes > many):
             continue
-        axes.axvline(
-            each.equal_bytes, color=color, linestyle=":", label="" if each is after else "latency * bandwidth"
-        )
+        label = "the same, after a rest" if each is after else "latency * bandwidth"
+        axes.axvline(each.equal_bytes, color=color, linestyle=":", label=label)
         above: style.Style = {"xy": (each.equal_bytes, 1.0), "xycoords": ("data", "axes fraction")}
         above |= {
             "xytext": (0, 3 if each is law else 17),
@@ -130,8 +130,8 @@ def _draw_sizes(
     axes.tick_params(labelsize=11)
     style.open_frame(axes, left=False)
     handles, labels = axes.get_legend_handles_labels()
-    columns = 2 if rested else len(labels)
-    paper.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=11)
+    # In three columns, so that each law stands above its like after a rest.
+    paper.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=11)
     return paper
 
 
