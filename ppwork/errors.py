@@ -175,6 +175,12 @@ def text_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {message_of(error)}"
 
 
+def cause_of(error: BaseException) -> str:
+    """Return `` (from Type: message)`` for the error that an error was raised from; nothing if for none."""
+    cause = error.__cause__
+    return f" (from {text_of(cause).splitlines()[0]})" if cause is not None else ""
+
+
 def message_of(error: BaseException) -> str:
     """Return the message of any exception, even if its ``str`` raises."""
     try:

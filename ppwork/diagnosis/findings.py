@@ -20,6 +20,8 @@ RANK_DIED = "RankDied"
 CUT_OFF = "CutOff"
 """Error type of a rank whose traceback ends before its error."""
 MOST_CALLERS = 3
+MOST_CHARACTERS = 2000
+"""Of a sentence on a console: the list of a model's missing keys can fill several screens."""
 
 
 class Wait(NamedTuple):
@@ -55,6 +57,14 @@ class Finding:
     unknown: tuple[str, ...] = ()
     seen: tuple[str, ...] = ()
     weight: int = 0
+
+
+def _beginning(sentence: str) -> str:
+    """Return the sentence; of one that no screen has room for its beginning, and how much is left out."""
+    left_out = len(sentence) - MOST_CHARACTERS
+    if left_out <= 0:
+        return sentence
+    return f"{sentence[:MOST_CHARACTERS]} ... ({left_out:,} characters more in the log of that rank)"
 
 
 def source_lines(users: Frame | None, callers: Sequence[Frame] = ()) -> tuple[str, ...]:
@@ -111,12 +121,12 @@ class Diagnosis:
 
     @property
     def sentence(self) -> str:
-        """The event, without files and the other ranks."""
+        """The event, without files and the other ranks; of a very long message its beginning."""
         if self.headline:
-            return self.headline
+            return _beginning(self.headline)
         if self.cause is None:
             return f"Nothing failed in {self.source}."
-        return f"Rank {self.cause.rank} failed first: {self.cause.error_type}: {self.cause.what}"
+        return _beginning(f"Rank {self.cause.rank} failed first: {self.cause.error_type}: {self.cause.what}")
 
     @property
     def story(self) -> str:

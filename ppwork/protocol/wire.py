@@ -208,9 +208,13 @@ class Encoder:
             raise LocalProtocolError(
                 f"The metadata could not be serialised: {error}.",
                 where=message.ids.where(),
-                check_first="metadata takes str, numbers, bool, None, bytes, lists (a tuple arrives as one), "
-                "and dicts with str keys; `dataclasses.asdict` makes one of a dataclass; "
-                "a tensor goes among the tensors",
+                check_first="; ".join(
+                    [
+                        *getattr(error, "__notes__", []),
+                        "metadata takes str, numbers, bool, None, bytes, lists (a tuple arrives as one), "
+                        "and dicts with str keys",
+                    ]
+                ),
             ) from error
         if len(body) > self.limits.max_body_bytes:
             raise LocalProtocolError(
@@ -364,41 +368,56 @@ def check_plain(metadata: object) -> None:
 
     Raises:
         TypeError: It is no mapping, or there is such a value; names its place, such as
-            ``metadata['prompts'][0]``, and its type.
+            ``metadata['prompts'][0]``, and its type. A note says what to give in its place.
         RecursionError: The metadata is nested too deep, or contains itself.
     """
     if not isinstance(metadata, Mapping):
         raise TypeError(f"a {type(metadata).__name__} was given, and not a dict")
     if (problem := _not_plain(metadata)) is not None:
-        raise TypeError(f"at metadata{problem}")
+        place_and_kind, remedy = problem
+        error = TypeError(f"at metadata{place_and_kind}")
+        error.add_note(remedy)
+        raise error
 
 
-def _not_plain(value: object) -> str | None:
-    """Return the place and kind of the first part of a value that cannot travel; ``None`` if all can."""
+def _not_plain(value: object) -> tuple[str, str] | None:
+    """Return place and kind of the first part that cannot travel, and what to give in its place."""
     if value is None or isinstance(value, str | float | bytes):
         return None
     if isinstance(value, int):
-        return None if -(2**63) <= value < 2**64 else " an int of more than 64 bits"
+        return None if -(2**63) <= value < 2**64 else (" an int of more than 64 bits", "`str(...)` of it")
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
-                return f" the key {key!r}, whose type is {type(key).__name__} and not str"
+                return (
+                    f" the key {key!r}, whose type is {type(key).__name__} and not str",
+                    "`str(...)` of the key",
+                )
             if (problem := _not_plain(item)) is not None:
-                return f"[{key!r}]{problem}"
+                return f"[{key!r}]{problem[0]}", problem[1]
         return None
     if isinstance(value, list | tuple):
         for place, item in enumerate(value):
             if (problem := _not_plain(item)) is not None:
-                return f"[{place}]{problem}"
+                return f"[{place}]{problem[0]}", problem[1]
         return None
-    kind = (
-        "a dataclass"
-        if is_dataclass(value)
-        else "an enum"
-        if isinstance(value, Enum)
-        else "an object of type"
-    )
-    return f" {kind} {type(value).__name__}, which would not come back as one"
+    kind, remedy = _kind_and_remedy(value)
+    return f" {kind} {type(value).__name__}, which would not come back as one", remedy
+
+
+def _kind_and_remedy(value: object) -> tuple[str, str]:
+    if is_dataclass(value):
+        return "a dataclass", "`dataclasses.asdict(...)` makes a dict of it"
+    if isinstance(value, Enum):
+        return "an enum", "its `.name` or its `.value`"
+    kind = "an object of type"
+    if isinstance(value, set | frozenset):
+        return kind, "`sorted(...)` makes a list of it"
+    if hasattr(value, "tolist"):  # of numpy or torch, which this room does not import
+        if getattr(value, "ndim", 0) == 0:
+            return kind, "its `.item()`, a plain number"
+        return kind, "a tensor goes among the tensors; `.tolist()` makes a list of a small one"
+    return kind, "`str(...)` of it, or its parts"
 
 
 def to_message(decoded: Decoded, tensors: Mapping[str, Any]) -> PPEnvelope | PPResult:

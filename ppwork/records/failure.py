@@ -15,7 +15,15 @@ from typing import Any
 
 import msgspec
 
-from ppwork.errors import WHERE_KEYS, PeerLostError, PeerTimeoutError, PPWorkError, TerminalNotice, message_of
+from ppwork.errors import (
+    WHERE_KEYS,
+    PeerLostError,
+    PeerTimeoutError,
+    PPWorkError,
+    TerminalNotice,
+    cause_of,
+    message_of,
+)
 from ppwork.protocol.backend_errors import as_peer_error
 from ppwork.records.files import read_json, write_whole
 
@@ -83,7 +91,9 @@ def record_of(
     if not isinstance(message, PPWorkError):
         notes = map(str, getattr(error, "__notes__", ()))
         check_first = "; ".join([*notes, f"the traceback in {log or OF_RANK}"])
-        message = PPWorkError(message_of(error), where=where, check_first=check_first)
+        message = PPWorkError(
+            (message_of(error) + cause_of(error)).lstrip(), where=where, check_first=check_first
+        )
     check_first = message.check_first
     if log:
         check_first = check_first.replace(STACKS_IN_LOG, f"the stack in {log}")

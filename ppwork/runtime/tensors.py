@@ -35,7 +35,7 @@ def spec_of(name: str, tensor: object, device: torch.device) -> TensorSpec:
         device: This rank's device; CUDA tensors need an NCCL plan.
 
     Raises:
-        LocalProtocolError: The value is not a tensor, has no memory of its own (DTensor), is sparse,
+        LocalProtocolError: The value is not a tensor, has no memory of its own (DTensor), is nested, sparse,
             quantised, meta, on another device, of a dtype that cannot travel, non-contiguous, or a lazy
             conjugate or negative view (the sending rank; nothing was sent).
     """
@@ -43,6 +43,11 @@ def spec_of(name: str, tensor: object, device: torch.device) -> TensorSpec:
     if not isinstance(tensor, torch.Tensor):
         problem = f"was a {type(tensor).__name__}, not a tensor"
         remedy = "torch.as_tensor() makes one; plain data goes into the metadata"
+    elif tensor.is_nested:  # its sizes cannot be asked for
+        problem, remedy = (
+            "was nested",
+            "send its parts, `.unbind()`, by names of their own, or `.to_padded_tensor(0)`",
+        )
     elif type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         # It has no address of its own: a copy from there would crash the process.
         problem = f"was a {type(tensor).__name__}, which has no memory of its own"

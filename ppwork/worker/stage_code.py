@@ -8,7 +8,7 @@ from typing import Self
 
 import torch
 
-from ppwork.errors import PeerTimeoutError, PPWorkError, StageError, text_of
+from ppwork.errors import PeerTimeoutError, PPWorkError, StageError, cause_of, text_of
 from ppwork.protocol.backend_errors import as_peer_error, is_backends
 from ppwork.protocol.topology import Role
 from ppwork.records.failure import source_of
@@ -99,7 +99,7 @@ class StageCode:
         elif not _is_ctrl_c(error):  # a SystemExit's code 0 would look like success
             notes = [*getattr(error, "__notes__", []), *(self._kinds.change() if self._kinds else [])]
             raise StageError(
-                f"The stage's {self._step} raised {text_of(error)}".removesuffix(": "),
+                f"The stage's {self._step} raised {text_of(error)}".removesuffix(": ") + cause_of(error),
                 where=self._which,
                 check_first="; ".join([*notes, "its traceback: the last frame outside ppwork is yours"]),
             ) from error

@@ -6,8 +6,10 @@ import pytest
 from failed_runs import BREAKS_MS, KILLED, failed_run
 from made_runs import at
 
+from ppwork.diagnosis.findings import Diagnosis
 from ppwork.diagnosis.story import failure_story
 from ppwork.errors import PlanError
+from ppwork.records.failure import record_of
 from ppwork.records.pulse import Pulse, PulseState
 from ppwork.records.run import Run
 
@@ -91,6 +93,15 @@ def test_signals_without_a_name_and_a_missing_report_are_no_trouble(tmp_path):
     assert by_rank(failure_story(run))[2].ended == "was killed by signal 77"
     (tmp_path / "torchrun.log").unlink()
     assert by_rank(failure_story(run))[2].ended == ""
+
+
+def test_of_a_very_long_message_the_beginning_is_told_and_how_much_there_is(tmp_path):
+    """A megabyte of it came on one line of the console."""
+    record = record_of(ValueError("x" * 1_000_000), 1, {})
+    told = Diagnosis(tmp_path, record)
+    assert told.sentence.startswith("Rank 1 failed first: ValueError: xxx")
+    assert told.sentence.endswith(" ... (998,033 characters more in the log of that rank)")
+    assert len(told.text) < 3000
 
 
 def test_a_run_without_a_failed_rank_has_no_story(tmp_path):

@@ -57,6 +57,20 @@ def test_record_of_a_foreign_error_names_its_type_and_rank():
     assert not made.symptom
 
 
+def test_a_foreign_error_brings_the_one_it_was_raised_from():
+    """ "cannot load weights" alone says too little."""
+
+    def load(text=""):
+        try:
+            return {}["layer.3"]
+        except KeyError as error:
+            raise RuntimeError(*text) from error
+
+    made = record_of(raised(lambda: load(["cannot load weights"])), 2, {})
+    assert made.what == "cannot load weights (from KeyError: 'layer.3')"
+    assert record_of(raised(load), 2, {}).what == "(from KeyError: 'layer.3')"
+
+
 def test_a_record_is_written_also_where_the_users_folder_has_no_name_in_utf_8(tmp_path):
     made = record_of(raised(lambda: exec(compile("1/0", "/tmp/\udcff/my.py", "exec"))), 0, {})  # noqa: S102
     write_record(tmp_path, made)
