@@ -109,6 +109,11 @@ class Groups:
         """Return all handles by name, even of groups that this rank is not in (guards compare them)."""
         return dict(self._handles)
 
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether this rank may wait for a GPU: its own, or one of the caller's ``DeviceMesh``."""
+        return "cuda" in (self.device.type, self.mesh.device_type if self.mesh is not None else "")
+
     @cached_property
     def device_mesh(self) -> DeviceMesh:
         """The mesh ranks as a ``DeviceMesh`` of one dimension, for DTensor and ``parallelize_module``.
@@ -214,7 +219,8 @@ def join(
         plan: The plan that all ranks must agree on.
         membership: ``Membership.here()``.
         mesh: The mesh ranks as a ``DeviceMesh`` of one dimension, given on each of them; its group is then
-            ``tp_pg``, with the plan's bound until the groups are closed. Rank 0's argument is ignored.
+            ``tp_pg``, with the plan's bound until the groups are closed. Rank 0's argument is ignored. It is
+            of the plan's device, or, beside links on the CPU, of GPUs.
         run_dir: A word that says whether this rank has a run folder: all ranks have one, or none.
         keep_failed: If the start fails, keep its groups until the process ends, so that the peers notice only
             after this rank has written its record. Else close them, and the process may join again.
@@ -280,7 +286,9 @@ def _agree(
             check_first=f"torchrun --nproc-per-node {plan.world_size}",
         )
     wanted = f"{device.type}{list(membership.ranks[1:])}"
-    if (given := facts_by_rank[-1]["mesh"]) not in (None, wanted):
+    # Beside links on the CPU the mesh may sum on GPUs: its group has both, and rank 0 needs no GPU.
+    on_gpus = wanted.replace("cpu", "cuda")
+    if (given := facts_by_rank[-1]["mesh"]) not in (None, wanted, on_gpus):
         raise PlanError(
             f"The DeviceMesh given was {given}; this pipeline's is {wanted}.",
             where={"rank": rank},

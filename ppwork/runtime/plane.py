@@ -210,7 +210,8 @@ class PPControlPlane:
             plan: As for the class.
             ranks: The job's ranks in this pipeline, ascending: stage 0, then the mesh. Default: all. Inside
                 the pipeline they are numbered from 0, in errors and records, too.
-            mesh: The mesh ranks as a ``DeviceMesh`` that the caller made on each of them and will end.
+            mesh: The mesh ranks as a ``DeviceMesh`` that the caller made on each of them and will end. One
+                of GPUs may go with a plan on gloo: chunks and results then travel on the CPU.
             groups: This rank's groups, if they are up already.
             recorder: Keeps spans and instants; by default nothing is kept.
             hook: As for the class.

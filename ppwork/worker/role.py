@@ -63,7 +63,7 @@ def play(
     plan = injector.before_join(plan)
     with recorder.span(JOIN), progress.during(JOIN):
         groups = bring_up(plan, rank)
-    watchdog.joined(on_cuda=groups.device.type == "cuda")
+    watchdog.joined(on_cuda=groups.uses_gpu)
     log.info("joined as %s on %s", groups.role, groups.device)
     settle_clocks(groups, recorder)
     tally = Tally(rank, str(groups.role), plan.compare_collectives)

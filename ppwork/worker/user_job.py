@@ -153,7 +153,7 @@ def join(
             ends_stopped=not os.environ.get(LIFELINE_VARIABLE),
         )  # fmt: skip
         with recorder, written_down(folder, rank), watchdog:
-            watchdog.joined(on_cuda=groups.device.type == "cuda", hangs_up=not membership.in_group)
+            watchdog.joined(on_cuda=groups.uses_gpu, hangs_up=not membership.in_group)
             recorder.write(whose_clock(rank, clocks[rank]))
             try:
                 settle_clocks(groups, recorder, clocks)

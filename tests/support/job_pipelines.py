@@ -18,6 +18,8 @@ from ppwork.ranks import Plan, PPWorkError, Stage0Plane, join
 
 RANK = int(os.environ["RANK"])
 JOB = int(os.environ["WORLD_SIZE"])
+MESHES = ("right", "gpus", "one")
+"""Cases in which the job gives the mesh that the pipeline has."""
 BOUND_S = 20.0
 
 
@@ -101,7 +103,7 @@ def mesh(out: Path, kind: str) -> object:
     ranks = {"wrong": [0, 1], "flat": [[1, 2]]}.get(kind, [1, 2])
     given = None
     if RANK in (1, 2):
-        given = DeviceMesh.from_group(tp, "cpu") if kind in ("right", "one") else None
+        given = DeviceMesh.from_group(tp, "cuda" if kind == "gpus" else "cpu") if kind in MESHES else None
     if kind in ("wrong", "flat"):
         given = DeviceMesh("cpu", ranks)
     if kind == "one" and RANK == 2:
@@ -113,6 +115,8 @@ def mesh(out: Path, kind: str) -> object:
             if RANK:
                 assert plane.device_mesh is given
                 assert plane.groups["tp_pg"] is tp
+                assert plane.groups.uses_gpu == (kind == "gpus")
+                assert plane.groups.device.type == "cpu"
     if RANK:
         x = torch.ones(1)
         dist.all_reduce(x, group=tp)

@@ -56,6 +56,10 @@ def test_two_pipelines_in_one_job_have_a_folder_each_and_leave_the_jobs_group_al
         assert pp.open(tmp_path / name).summary["figures"]["total"] == total
 
 
+def test_a_mesh_of_the_programs_own_beside_a_link_on_the_cpu():
+    assert torchrun(3, EXAMPLES / "cpu_link.py") == [f"chunk {k}: {40 * k}, summed on cpu" for k in range(6)]
+
+
 def test_a_live_source_decides_about_cuts_flushes_steps_and_the_end():
     every = {
         0: "chunk 0: a cat, frame 1 of its scene, 1 steps",

@@ -68,9 +68,11 @@ def test_sessions_follow_each_other_in_one_process_and_leave_nothing(seen):
         assert left[0][0] == 0
 
 
-def test_a_mesh_that_is_there_is_used_and_stays(seen):
-    """Its own bound is the plan's meanwhile, and its own again afterwards."""
-    by_rank = seen("mesh: right", 3)
+@pytest.mark.parametrize("kind", ["right", "gpus"])
+def test_a_mesh_that_is_there_is_used_and_stays(seen, kind):
+    """Its own bound is the plan's meanwhile, and its own again afterwards. Beside links on the CPU it may be
+    of GPUs; here gloo stands for its NCCL."""
+    by_rank = seen(f"mesh: {kind}", 3)
     assert by_rank[0] == [[[2.0 * k, 0] for k in range(3)]] * 2
     assert by_rank[1:] == [[[], [], 2.0, 77.0]] * 2
 
