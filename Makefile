@@ -10,30 +10,42 @@ LESSONS := --nbval --nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-ce
 # Five on two cores, as most of these wait at times: for the end of a timeout, a death, a start. In the order of
 # conftest.py, and not by the number of tests in a file.
 WAITING := -n 5 --dist loadfile --no-loadscope-reorder
-# These compare times, and have the machine to themselves.
+# These compare times. They wait more than they compute, so unit tests run beside them, which give way.
 TIMED := $(wildcard notebooks/0[456]-*.ipynb) tests/notebooks/test_papermill.py
 # This one needs a Slurm: tests/hosts runs it.
 QUEUED := notebooks/appendix-a-run-on-slurm.ipynb
 
 # No torch and no processes of their own: unit tests alone reach every line that matters.
 PURE := ppwork/protocol/*,ppwork/records/*,ppwork/timeline/*,ppwork/diagnosis/*,ppwork/pictures/*,ppwork/claims/themes/*,ppwork/*.py
+# Coverage makes a test half as quick again: of these rooms' tests it is asked.
+COVERED := $(addprefix tests/unit/,claims cli diagnosis pictures protocol records timeline worker test_errors.py)
+GIVES_WAY := nice -n 10
 
 # Stages that sleep: as if each rank had a device of its own, and not three of them two cores.
 SLEEPING := --workload synthetic --stage0-ms 20,20 --stage1-ms 60 --payload-mb 1 --chunks 24
 
-.PHONY: demo test check types imports spelling fix compat lab slides site screenshots pictures bench mutants hosts slurm-page gpu-kit gpu clean
+.PHONY: demo test check types imports spelling covered uncovered timed fix compat lab slides site screenshots pictures bench mutants hosts slurm-page gpu-kit gpu clean
 
 demo: .venv/.run  ## set up, then the main job: the shipped clip, denoised by a mesh of two
 	$(BIN)/ppwork run --verify
 
 test: check  ## set up, then every check and test
-	rm -f .coverage*
-	$(BIN)/coverage run -m pytest -n 3 --dist worksteal tests/unit tests/project
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report --include="$(PURE)" --skip-covered --fail-under=95
+	@echo "Unit tests, and the lessons that compare times, at once: two to three minutes. Each shows its output at its end."
+	$(MAKE) --no-print-directory -j 3 --output-sync=target timed covered uncovered
 	$(BIN)/python -m pytest $(LESSONS) $(WAITING) tests/multiproc tests/notebooks --ignore tests/notebooks/test_papermill.py \
 		$(filter-out $(TIMED) $(QUEUED),$(wildcard notebooks/*.ipynb notebooks/solutions/*.ipynb))
+
+timed: .venv/.dev
 	$(BIN)/python -m pytest $(LESSONS) $(TIMED)
+
+covered: .venv/.dev
+	rm -f .coverage*
+	$(GIVES_WAY) $(BIN)/coverage run -m pytest -n 2 --dist worksteal $(COVERED)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --include="$(PURE)" --skip-covered --fail-under=95
+
+uncovered: .venv/.dev
+	$(GIVES_WAY) $(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/project $(COVERED:%=--ignore=%)
 
 check: .venv/.dev
 	$(BIN)/ruff check .
