@@ -75,7 +75,7 @@ def written_down(run_dir: Path, rank: int) -> Iterator[None]:
 
 
 def _of(error: BaseException, rank: int, thread: threading.Thread | None) -> DeadThread:
-    said = message_of(error).partition("\n")[0]
+    said = message_of(error).partition("\n")[0].removesuffix(".")  # it is quoted within a sentence
     return DeadThread(
         rank=rank,
         name=legible(thread.name if thread is not None else "?"),

@@ -21,7 +21,7 @@ def test_threads_that_die_are_written_down_and_shown_and_those_that_end_are_not(
     with written_down(tmp_path, 1):
         die(SystemExit(3))
         assert not threads_file(tmp_path, 1).exists()
-        die(OSError("gone \udcff\nand more"))
+        die(OSError("gone \udcff.\nand more"))
         die(KeyError(), name="writer")
     die(ValueError("outside of the body"))
     assert threading.excepthook is before
