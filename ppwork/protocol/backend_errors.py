@@ -43,11 +43,14 @@ SILENT_PEER_CHECK = (
 """``check_first`` of every error that reports an expired bound."""
 
 
-_NOISE = re.compile(r"\[/\S+\.cc:\d+\] | This is typically caused by.*$", re.MULTILINE)
+_NOISE = re.compile(
+    r"\[/\S+\.cc:\d+\] | This is typically caused by.*$| \[(?:127\.[\d.]{5,11}|::1)\]:\d+",
+    re.MULTILINE,
+)
 
 
 def without_noise(text: str) -> str:
-    """Return a gloo message without its source position and its advice."""
+    """Return a gloo message without its source position, its advice, and a port of this host."""
     return _NOISE.sub("", text)
 
 

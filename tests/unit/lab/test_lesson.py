@@ -81,7 +81,7 @@ def test_end_of_each_rank_that_raised_is_its_line_and_its_error(tmp_path):
         (folder / "stderr.log").write_text(ended if rank in errors else "a warning\n")
     assert ends_of(ScriptRun(tmp_path, 1, nproc=3)) == {
         0: RankException("dist.send(x, 1)", "ValueError: 0 is not part of group"),
-        1: RankException("dist.send(x, 1)", "RuntimeError: Connection closed by peer [::1]:9."),
+        1: RankException("dist.send(x, 1)", "RuntimeError: Connection closed by peer."),
     }
 
 

@@ -54,9 +54,7 @@ def test_words_of_gloo_are_said_without_its_source_position_and_its_advice():
         "[127.0.0.1]:28054. This is typically caused by a remote worker crashing. Good luck!"
     )
     found = as_peer_error(RuntimeError(said), "all_reduce")
-    assert (
-        found.what == "The connection broke during all_reduce: Connection closed by peer [127.0.0.1]:28054."
-    )
+    assert found.what == "The connection broke during all_reduce: Connection closed by peer."
 
 
 def test_a_pair_that_gloo_closed_because_a_wait_of_this_rank_passed_its_bound_is_no_lost_peer():
