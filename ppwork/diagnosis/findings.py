@@ -17,6 +17,8 @@ NOBODY = -1
 """In place of a rank, where none is to blame."""
 RANK_DIED = "RankDied"
 """Error type of a rank whose process ended without a word: it showed no exception."""
+NO_RECORD = "NoRecord"
+"""Error type of a rank of a run that ended without a record, and of whose end nothing else is known."""
 CUT_OFF = "CutOff"
 """Error type of a rank whose traceback ends before its error."""
 MOST_CALLERS = 3

@@ -87,7 +87,8 @@ def diagnose_job(job: JobLogs) -> Diagnosis:
     if not found and not any(attempt.ranks for attempt in attempts):
         raise PlanError(
             f"No rank of a torchrun job and no exception was found in {job.source}.",
-            check_first="a run of ours, torchrun's --log-dir (with --redirects 3), or the log of its console",
+            check_first="a run of ours, torchrun's --log-dir (with --redirects 3), or its console's log; "
+            "of a folder that was not empty before the run: `join` refuses it, and the console says so",
         )
     if not found:
         return _nothing_found(job)

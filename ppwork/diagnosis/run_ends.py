@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from ppwork.diagnosis.findings import NOBODY, Diagnosis, Wait
+from ppwork.diagnosis.findings import NO_RECORD, NOBODY, Diagnosis, Wait
 from ppwork.diagnosis.inferred import record_of
 from ppwork.diagnosis.report import death
 from ppwork.diagnosis.run_evidence import RunEvidence
@@ -82,7 +82,7 @@ def _without_summary(evidence: RunEvidence) -> FailureRecord:
     emitted = sum(entry.name == "emit" for entry in evidence.entries.get(STAGE0_RANK, []))
     what = f"Rank 0 ended {at}, after {emitted} chunks, with exit code 0 and without a summary."
     check = "what ends a process without an exception there? os._exit, or C++; the end of its log"
-    return record_of(evidence, STAGE0_RANK, "NoRecord", what, check)
+    return record_of(evidence, STAGE0_RANK, NO_RECORD, what, check)
 
 
 def _ended_well(evidence: RunEvidence) -> Diagnosis:

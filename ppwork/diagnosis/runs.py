@@ -42,7 +42,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ppwork.diagnosis.branches import early_ends
-from ppwork.diagnosis.findings import NOBODY, Diagnosis, Wait, source_lines
+from ppwork.diagnosis.findings import NO_RECORD, NOBODY, RANK_DIED, Diagnosis, Wait, source_lines
 from ppwork.diagnosis.flights import differences
 from ppwork.diagnosis.hosts import cause_of_hosts, open_questions
 from ppwork.diagnosis.inferred import inferred_records, record_of, tells_of_a_freeze
@@ -63,6 +63,7 @@ from ppwork.diagnosis.stacks import HEAD, Frame, callers_of, frames_of, line_of
 from ppwork.diagnosis.uneven_collectives import (
     MISMATCH,
     beside,
+    last_collective,
     ledger_difference,
     on_the_carrier,
     stood_apart,
@@ -145,7 +146,11 @@ def diagnose(
         evidence = RunEvidence((paths[0],), Plan())  # of no rank
         return Diagnosis(paths[0], record_of(evidence, NOBODY, "NotBegun", what, check), headline=what)
     if not left:
-        raise PlanError(f"{paths[0]} cannot be read: it is not there.", check_first="the path")
+        raise PlanError(
+            f"{paths[0]} cannot be read: it is not there.",
+            check_first="the path; if a run was to begin there, its console says why it did not: "
+            "`ppwork diagnose CONSOLE.log`",
+        )
     if is_run:
         found = _diagnose_run(left, exit_code)
     else:
@@ -291,7 +296,14 @@ def _explained(
     told = "" if at_end else _answer_of_another_shape(evidence, cause)
     if told:
         cause, beside_it = replace(cause, check_first=WRONG[ODD_RESULTS]), beside_it[1:]
-    missing = [rank for rank in evidence.topology.mesh_ranks if flights and rank not in flights]
+    left_nothing = cause.error_type in (RANK_DIED, NO_RECORD) or tells_of_a_freeze(cause)
+    if left_nothing and not cause.source and (last := last_collective(evidence, cause.rank)):
+        beside_it = (last, *beside_it)
+    missing = [
+        rank
+        for rank in evidence.topology.mesh_ranks
+        if flights and rank not in flights and not last_collective(evidence, rank)
+    ]
     unknown = tuple(f"which collective rank {rank} was at: it left no flight record" for rank in missing)
     return Diagnosis(
         evidence.run_dir,
@@ -468,7 +480,7 @@ def _inferred_cause(
         what = f"Rank {rank} said nothing for as long as a bound allows, and left no record; {said}"
         if rank == STAGE0_RANK and _has_sent_nothing(evidence):
             what = f"Rank 0 had sent no chunk when a bound passed, and left no record; {said}"
-        return record_of(evidence, rank, "NoRecord", what, symptom.check_first, stack)
+        return record_of(evidence, rank, NO_RECORD, what, symptom.check_first, stack)
     at = evidence.at_chunk(rank)
     check = f"the end of its log: what ends a process without an exception{at and f' in {at}'}?"
     check += " os._exit(0), C++" if evidence.end_of(rank) == ENDED_WELL else " os._exit, C++, a kill"
@@ -485,7 +497,7 @@ def _inferred_cause(
         )
         check += "that is not in it ended with code 0, as by `os._exit(0)`. `ppwork diagnose FOLDER CONSOLE` "
         check += "reads it"
-    return record_of(evidence, rank, "NoRecord", what, check, stack)
+    return record_of(evidence, rank, NO_RECORD, what, check, stack)
 
 
 def _pointed_at(

@@ -80,6 +80,23 @@ def _ledgers(evidence: RunEvidence) -> dict[int, dict[int, CollectiveCall]]:
     return {rank: read_ledger(evidence.home(rank), rank) for rank in evidence.topology.mesh_ranks}
 
 
+def last_collective(evidence: RunEvidence, rank: int) -> str:
+    """Return what a mesh rank wrote down last of its calls; nothing of one that wrote nothing."""
+    calls = read_ledger(evidence.home(rank), rank)
+    if rank not in evidence.topology.mesh_ranks or not calls:
+        return ""
+    last = calls[max(calls)]
+    place = last.places[0] if last.places else ""
+    if last.operation:
+        at = f" at {place}" if place else ""
+        which = f"collective {last.count} of chunk {last.chunk_index}{at}"
+        return f"rank {rank} was in or behind {last.operation}, {which}"
+    behind = f", the last at {place}" if place and last.count else ""
+    return (
+        f"rank {rank} had ended chunk {last.chunk_index} after {last.collectives}{behind}, and began no other"
+    )
+
+
 def wrong_size(evidence: RunEvidence, rank: int) -> FailureRecord | None:
     """Return what it means that gloo aborted a mesh rank in a chunk; ``None``: it computed none."""
     longer = LONGER.search(evidence.text_of(rank))

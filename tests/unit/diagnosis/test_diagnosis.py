@@ -1362,6 +1362,22 @@ def called(run, rank, *calls):
     ledger.close()
 
 
+def test_of_a_rank_that_was_killed_the_last_collective_is_told(run):
+    """It left no record and no stack, and had written down its calls."""
+    second = CollectiveCall(3, 2, "all_reduce float32[4]", "loop.py:7: all_reduce(x, group=tp)\nloop.py:20")
+    called(
+        run, 2, CollectiveCall(3, 1, "all_reduce float32[4]", "loop.py:7: all_reduce(x, group=tp)"), second
+    )
+    report(run, -9, rank=2)
+    write_record(run, symptom(1, at_ns=FAILED_NS))
+    text = diagnose(run, 1).text
+    assert text.startswith("Rank 2 (follower) failed first: RankDied: Rank 2 was killed by SIGKILL")
+    assert "  rank 2 was in or behind all_reduce float32[4], collective 2 of chunk 3 at loop.py:7\n" in text
+    called(run, 2, second, CollectiveCall(3, 2, site="loop.py:7: all_reduce(x, group=tp)"))
+    said = "  rank 2 had ended chunk 3 after 2 collectives, the last at loop.py:7, and began no other\n"
+    assert said in diagnose(run, 1).text
+
+
 def test_mesh_ranks_that_wait_for_rank_0_in_a_group_of_the_jobs_are_named_with_their_line(run):
     """They are in nobody's way: before, the first of them was said to have failed."""
     everybody = CollectiveCall(3, 1, "all_reduce float32[4] on the default group", "loop.py:9: all_reduce(x)")
