@@ -217,7 +217,10 @@ def missing(evidence: JobEvidence) -> Finding | None:
     if len(ranks) > len(waiting):
         # Whoever waits as well has a bound that ends a moment later.
         end = f"torchrun ended {named_ranks(ranks)} then" if ended else f"{named_ranks(ranks)} left no word"
-        what = f"{doing[:1].upper()}{doing[1:]}, and went first; {end}."
+        what, stack = (
+            f"{doing[:1].upper()}{doing[1:]}, and went first; {end}.",
+            evidence.place.get(waiting[0]),
+        )
         check_first = f"{STACKS}; is the line above the call that all should be in?"
         if (killed := _not_ended_by_sigterm(evidence, ranks)) != ():
             them = "them" if killed[1:] else "it"
@@ -227,13 +230,14 @@ def missing(evidence: JobEvidence) -> Finding | None:
             )
             check_first = f"who stopped {named_ranks(killed)} (SIGSTOP)? else {check_first}"
         elif evidence.half(waiting[0]):
-            what += " There it waited for a message: why none came, no log shows. It only waited longest."
-            check_first += (
-                f" With a shorter timeout of their own group {named_ranks(ranks)} would speak first"
+            # Its own line would look like the cause's, at the top.
+            what = f"The cause is not in these logs: {doing}, and only waited longest for a message; {end}."
+            stack = None
+            check_first = (
+                f"{STACKS}; with a shorter timeout of their own group {named_ranks(ranks)} would speak first"
             )
         words = evidence.error.get(waiting[0])
         said = (f"rank {waiting[0]} said: {said_of(words).splitlines()[0]}",) if words is not None else ()
-        stack = evidence.place.get(waiting[0])
         return Finding((), "Timeout", what, check_first, stack, unknown, (*said, *hints), PLACES - 2)
     what = f"{capital(ranks)} never came while {doing}{_how_torchrun_ended(evidence, ranks)}."
     check_first = f"{_WENT_ON}; {STACKS}"
