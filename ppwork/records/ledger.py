@@ -57,7 +57,8 @@ class CollectiveCall(msgspec.Struct, frozen=True):
     digest: int = 0
     """At a chunk's end: digest of a sample of what the rank returned for the chunk; 0: none."""
     shapes: str = ""
-    """At a chunk's end: the tensors that the rank returned, as ``'x' float32[4, 8]; 'y' int64[]``."""
+    """At a chunk's end: the tensors that the rank returned, each with a mark of a sample of its content, as
+    ``'x' float32[4, 8]#0b1f; 'y' int64[]#93e0``."""
 
     def to_bytes(self) -> bytes:
         """Return ``RECORD_BYTES`` bytes; a longer operation is cut, and gets a checksum of the whole."""

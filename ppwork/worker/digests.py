@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import struct
 import weakref
 import zlib
@@ -45,6 +46,11 @@ LOOKED_AT_BYTES = 1 << 20
 """Largest tensor that is compared without ``digests``: it takes half a millisecond."""
 IN_SUMMARY = "Later chunks are in the summary; --digests compares all bytes of each tensor"
 
+_MARK = re.compile(r"#[0-9a-f]{0,4}(?=; |$)")
+_MARKED = re.compile(r"(.+) \w+\[[\d, ]*\]#[0-9a-f]{4}")
+"""Of what ``sampled`` says of a tensor: its name, dtype and shape, and the mark of its content."""
+_CUT = re.compile(r"~[0-9a-f]{8}$")
+"""End of a text that ``ledger.packed`` has cut."""
 log = logging.getLogger(__name__)
 
 
@@ -196,18 +202,19 @@ def look_at_results(groups: Groups, ids: Ids, result: Result, recorder: Recorder
 def sampled(tensors: Mapping[str, Any]) -> tuple[int, str]:
     """Return one digest over all names and a sample of the CPU tensors' bytes, and the tensors' shapes.
 
-    ``tally.NO_RESULT`` if there are no tensors. The shapes are as in ``CollectiveCall``.
+    ``tally.NO_RESULT`` if there are no tensors. The shapes are as in ``CollectiveCall``, each with a mark of
+    its tensor's own digest, by which ``tell_apart`` names the tensor.
     """
-    digest = 0
+    digest, parts = 0, []
     for name, tensor in tensors.items():
-        digest = checksum_of(memoryview(name.encode()), digest)
+        own = zlib.crc32(name.encode())
         is_dense = type(tensor) in PLAIN and tensor.is_cpu and tensor.layout is torch.strided
         if is_dense and tensor.is_contiguous():
-            digest = checksum_of(sample_of(tensor), digest)
-    tensors_alone = {name: each for name, each in tensors.items() if isinstance(each, torch.Tensor)}
-    return digest, "; ".join(
-        f"{name!r} {in_words(each.dtype, each.shape)}" for name, each in tensors_alone.items()
-    )
+            own = checksum_of(sample_of(tensor), own)
+        digest = zlib.crc32(own.to_bytes(4), digest)
+        if isinstance(tensor, torch.Tensor):
+            parts.append(f"{name!r} {in_words(tensor.dtype, tensor.shape)}#{own & 0xFFFF:04x}")
+    return digest, "; ".join(parts)
 
 
 def tell_apart(
@@ -222,19 +229,31 @@ def tell_apart(
         recorder: Gets an instant for each such chunk.
         later: A sentence that says where to find later chunks.
     """
-    alike = [rank for rank, shapes in odd.items() if shapes == shared.shapes]
-    said = [
-        differing_shapes(dict(sorted({shared.rank: shared.shapes, rank: shapes}.items())))
-        for rank, shapes in odd.items()
-        if rank not in alike
-    ]
-    if alike:
-        said.append(f"a sample of what rank {shared.rank} returned is not what {named_ranks(alike)} returned")
+    mine, said, by_values = _unmarked(shared.shapes), [], defaultdict[str, list[int]](list)
+    for rank, marked in odd.items():
+        if (shapes := _unmarked(marked)) == mine:
+            by_values[_differing_values(shared.shapes, marked)].append(rank)
+        else:
+            said.append(differing_shapes(dict(sorted({shared.rank: mine, rank: shapes}.items()))))
+    for names, ranks in by_values.items():
+        what = f"a sample of {names} that rank {shared.rank} returned" if names else ""
+        what = what or f"a sample of what rank {shared.rank} returned"
+        said.append(f"{what} is not what {named_ranks(ranks)} returned")
     recorder.instant(RESULTS_DIFFER, ids=ids.where(), text="; ".join(said))
     if not shared.told.issuperset(odd):
         shared.told.update(odd)
         text = "results of chunk %d differ: %s; the leader's are sent. %s"
         log.warning(text, ids.chunk_index, "; ".join(said), later)
+
+
+def _unmarked(shapes: str) -> str:
+    return _MARK.sub("", _CUT.sub("", shapes))
+
+
+def _differing_values(mine: str, theirs: str) -> str:
+    """Return the names of tensors whose marks differ; nothing if none do, as of a list that was cut."""
+    pairs = zip(mine.split("; "), theirs.split("; "), strict=False)
+    return listed(match[1] for one, other in pairs if one != other and (match := _MARKED.fullmatch(one)))
 
 
 def differing_shapes(of_two: Mapping[int, str]) -> str:
