@@ -178,7 +178,7 @@ def text_of(error: BaseException) -> str:
 def cause_of(error: BaseException) -> str:
     """Return `` (from Type: message)`` for the error that an error was raised from; nothing if for none."""
     cause = error.__cause__
-    return f" (from {text_of(cause).splitlines()[0]})" if cause is not None else ""
+    return f" (from {text_of(cause).splitlines()[0].removesuffix(': ')})" if cause is not None else ""
 
 
 def message_of(error: BaseException) -> str:

@@ -297,13 +297,11 @@ def _explained(
     if told:
         cause, beside_it = replace(cause, check_first=WRONG[ODD_RESULTS]), beside_it[1:]
     left_nothing = cause.error_type in (RANK_DIED, NO_RECORD) or tells_of_a_freeze(cause)
-    if left_nothing and not cause.source and (last := last_collective(evidence, cause.rank)):
+    last = last_collective(evidence, cause.rank) if left_nothing and not cause.source else ""
+    if last:
         beside_it = (last, *beside_it)
-    missing = [
-        rank
-        for rank in evidence.topology.mesh_ranks
-        if flights and rank not in flights and not last_collective(evidence, rank)
-    ]
+    is_known = {*flights, *([cause.rank] if last else [])}
+    missing = [rank for rank in evidence.topology.mesh_ranks if flights and rank not in is_known]
     unknown = tuple(f"which collective rank {rank} was at: it left no flight record" for rank in missing)
     return Diagnosis(
         evidence.run_dir,

@@ -82,8 +82,8 @@ def _ledgers(evidence: RunEvidence) -> dict[int, dict[int, CollectiveCall]]:
 
 def last_collective(evidence: RunEvidence, rank: int) -> str:
     """Return what a mesh rank wrote down last of its calls; nothing of one that wrote nothing."""
-    calls = read_ledger(evidence.home(rank), rank)
-    if rank not in evidence.topology.mesh_ranks or not calls:
+    calls = read_ledger(evidence.home(rank), rank) if rank in evidence.topology.mesh_ranks else {}
+    if not calls:
         return ""
     last = calls[max(calls)]
     place = last.places[0] if last.places else ""

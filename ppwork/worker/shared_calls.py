@@ -135,8 +135,9 @@ class SharedCalls:
         """
         self.leave()
         self._site = self._site or returns or lines_from(sys._getframe(1))
-        self.shapes = packed(shapes, SHAPES_BYTES).decode(errors="replace")  # as the others will read it
-        return self._show(b"", RETURNED.pack(digest, packed(shapes, SHAPES_BYTES)))
+        text = packed(shapes, SHAPES_BYTES)
+        self.shapes = text.decode(errors="replace")  # as the others will read it
+        return self._show(b"", RETURNED.pack(digest, text))
 
     def leave(self) -> None:
         """Stop comparing calls of this thread, and record nothing."""

@@ -69,6 +69,9 @@ def test_a_foreign_error_brings_the_one_it_was_raised_from():
     made = record_of(raised(lambda: load(["cannot load weights"])), 2, {})
     assert made.what == "cannot load weights (from KeyError: 'layer.3')"
     assert record_of(raised(load), 2, {}).what == "(from KeyError: 'layer.3')"
+    alone = RuntimeError("no weights")
+    alone.__cause__ = KeyError()
+    assert record_of(alone, 2, {}).what == "no weights (from KeyError)"
 
 
 def test_a_record_is_written_also_where_the_users_folder_has_no_name_in_utf_8(tmp_path):
