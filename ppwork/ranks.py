@@ -3,7 +3,8 @@
 This module only re-exports names. Under your own torchrun, ``join`` starts a rank and keeps its records. Then
 ``run_stage0`` and ``run_mesh`` run your stages, or your own loop calls the plane; docs/prototype.md shows
 both. Before the import of torch, which takes seconds, this module ties the rank to its torchrun: if torchrun
-is killed meanwhile, no rank is left behind. Notebooks use ``import ppwork`` instead.
+is killed meanwhile, no rank is left behind. An uncaught exception is shown in one write from then on, and bad
+input by its line and message alone. Notebooks use ``import ppwork`` instead.
 """
 # ruff: noqa: E402
 
@@ -29,7 +30,10 @@ from ppwork.stage import (
     TensorParallel,
     Tensors,
 )
+from ppwork.worker.user_errors import show_in_one_write
 from ppwork.worker.user_job import join, run_mesh, run_stage0, stage_context
+
+show_in_one_write()
 
 __all__ = [
     "NOT_YET",

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from ppwork.diagnosis.branches import branch_of, helpers_branch, left_loop
+from ppwork.diagnosis.branches import always_made, branch_of, helpers_branch, left_loop, own_loop
 from ppwork.diagnosis.call_texts import COLLECTIVES, names_one_root
 from ppwork.diagnosis.evidence_weights import NAMED, PLACES, SYMPTOMS
 from ppwork.diagnosis.findings import Finding
@@ -181,7 +181,13 @@ def left_early(evidence: JobEvidence) -> Finding | None:
         ranks, stack = (), next(iter(evidence.place.values()))
     elif len(in_call) == 1:
         ((call, waiting),) = in_call.items()
-        told, checks = _stories(evidence, call, waiting, ranks, [f"{named_ranks(ranks)} ended early"])
+        # Who waits for one of them by name needs no collective to have been left out.
+        awaited = any(evidence.peer(rank) in ranks for rank in evidence.following)
+        ways = [
+            *([] if awaited else [f"only {named_ranks(waiting)} made it"]),
+            f"{named_ranks(ranks)} ended early",
+        ]
+        told, checks = _stories(evidence, call, waiting, ranks, ways)
         hints = (told, *hints)
         if len(ranks) > len(waiting):  # it may be those few that made a call too many
             ranks, stack, check_first = (), evidence.place[waiting[0]], checks
@@ -359,7 +365,7 @@ def _sum_of_some(
     left_out = f"in a loop {named_ranks(in_sum)} left out the {call} at {at} in the turn before"
     one, two = _parting(evidence.place[behind[0]], stack)
     only, fewer, first, may = f"only {named_ranks(in_sum)} made it", "", "", ""
-    shared = True
+    shared, passed = True, False
     if one is not None and two is not None:
         passing, waiting = branch_of(one, two), branch_of(two, one)
         loop, shared = left_loop(two, one)
@@ -368,8 +374,8 @@ def _sum_of_some(
             turns = f"made fewer turns of the loop at {at_loop} than {named_ranks(in_sum)}"
             fewer = f"{named_ranks(behind)} {turns}"
         # Of a function that both called, the rank that waits shows what in it may leave the call out.
-        below = [frame for frame in stack.frames[stack.frames.index(two) + 1 :] if is_users(frame.file)]
-        inside = next((_if(frame, line) for frame in reversed(below) if (line := helpers_branch(frame))), "")
+        below = reversed(users_below(stack, two))
+        inside = next((_if(frame, line) for frame in below if (line := helpers_branch(frame))), "")
         if passing and not waiting:  # an `if` may leave that call out, and nothing this one
             first, stack, may = left_out, evidence.place[behind[0]], _if(one, passing)
         elif waiting and not passing:
@@ -378,11 +384,19 @@ def _sum_of_some(
             first, may = fewer, f"does the loop at {at_loop} make as many turns on all ranks? "
         elif inside:
             first, may = only, inside
+        elif always_made(two, one) and all(map(always_made, users_below(stack, two))):
+            # Who stands behind it has made it in this turn.
+            of_turn_before = evidence.place[behind[0]]
+            passed, asked = True, reversed([one, *users_below(of_turn_before, one)])
+            may = next(filter(None, (_decides(frame, two) for frame in asked)), "")
+            stack = of_turn_before if may else stack
     last = [*([fewer] if fewer else []), *([left_out] if shared else []), "the order differs"]
     groups, is_missing = evidence.in_two_groups(spots)
     if groups:
         first, may, last = groups, f"{is_missing}{may}", [groups, *last]
-    told, checks = _stories(evidence, spots[in_sum[0]][0], in_sum, behind, last, first)
+    told, checks = _stories(
+        evidence, spots[in_sum[0]][0], in_sum, behind, [*([] if passed else [only]), *last], first
+    )
     return Finding(
         (),
         "CollectiveMismatch",
@@ -392,6 +406,21 @@ def _sum_of_some(
         seen=(told, *evidence.own_lines()),
         weight=PLACES - 6,
     )
+
+
+def users_below(stack: Stack, caller: Frame) -> list[Frame]:
+    """Return the user's frames that one of a stack's frames has called, the innermost last."""
+    return [frame for frame in stack.frames[stack.frames.index(caller) + 1 :] if is_users(frame.file)]
+
+
+def _decides(frame: Frame, other: Frame) -> str:
+    """Ask for the ``if`` or the loop around a call that may leave it out, and does not leave out another."""
+    is_beside = (frame.file, frame.function) == (other.file, other.function)
+    if not is_beside and (line := helpers_branch(frame)):
+        return _if(frame, line)
+    loop = own_loop(frame, other.line if is_beside else None)
+    at_loop = f"{Path(frame.file).name}:{loop}"
+    return f"does the loop at {at_loop} make as many turns on all ranks? " if loop else ""
 
 
 def _if(frame: Frame, line: int) -> str:
@@ -408,12 +437,12 @@ def _stories(
     call: str,
     waiting: Sequence[int],
     behind: Sequence[int],
-    last: Sequence[str],
+    ways: Sequence[str],
     first: str = "",
 ) -> tuple[str, str]:
     """Return how ranks may have passed a collective in which others wait, and what tells these ways apart.
 
-    ``first``: the likeliest of these ways.
+    ``first``: the likeliest of these ways; sizes or roots that differ are added to them.
     """
     users, others = evidence.place[waiting[0]].users, named_ranks(behind)
     at = f" at {users.at}" if users is not None else ""
@@ -424,9 +453,10 @@ def _stories(
     checks = [*([f"do sizes and types agree{at}?"] if call in SUMS else [])]
     checks += [f"is `{root}` the same on all ranks{at}? {_ROOTS};"] if root else []
     passed = [f"{' or '.join(differ)} differ in that {call}, and it let {others} through"] if differ else []
-    stories = [*passed, f"only {named_ranks(waiting)} made it", *last]
+    stories = [*passed, *ways]
     stories.sort(key=lambda story: story != first)
-    return f"either {', or '.join(stories)}", " ".join(
+    either = "either " if stories[1:] else ""
+    return f"{either}{', or '.join(stories)}", " ".join(
         [*checks, "do all ranks make that call, and as many before it?"]
     )
 

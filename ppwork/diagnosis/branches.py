@@ -12,6 +12,7 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 LEAVES = (ast.Continue, ast.Break, ast.Return)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 CLAUSES = (ast.ExceptHandler, ast.match_case)
+DECIDES = (*LOOPS, ast.If, ast.IfExp, ast.BoolOp, ast.comprehension, ast.Lambda)
 
 
 def branch_of(call: Frame, other: Frame) -> int | None:
@@ -65,6 +66,39 @@ def left_loop(call: Frame, behind: Frame) -> tuple[int | None, bool]:
     loops = [each for each in path if isinstance(each, LOOPS)]
     shared = not path or any(_has(each, behind.line) for each in loops)
     return next((each.lineno for each in reversed(loops) if not _has(each, behind.line)), None), shared
+
+
+def own_loop(call: Frame, other_line: int | None) -> int | None:
+    """Return the line of the innermost loop of its function around a call, and not around another line."""
+    loops = [each for each in _in_function(call) if isinstance(each, LOOPS)]
+    apart = (each for each in reversed(loops) if other_line is None or not _has(each, other_line))
+    return next((each.lineno for each in apart), None)
+
+
+def always_made(call: Frame, behind: Frame | None = None) -> bool:
+    """Say whether nothing decides about a call: whoever comes into its function makes it, once.
+
+    Args:
+        call: The call.
+        behind: A later line of the same function: then of a turn of the innermost loop around both, and
+            ``False`` without one.
+
+    Returns:
+        ``False`` as well if the source does not read.
+    """
+    path = _in_function(call)
+    if behind is not None:
+        shared = [at for at, each in enumerate(path) if isinstance(each, LOOPS) and _has(each, behind.line)]
+        path = path[shared[-1] + 1 :] if shared else []
+        path = [each for each in path if _has(each, call.line)]  # who is behind it has not left before it
+    return len(path) == 1 and not any(isinstance(each, DECIDES) for each in ast.walk(path[0]))
+
+
+def _in_function(call: Frame) -> list[ast.stmt]:
+    """Return what is around a call's line within its function, as ``_statements_above``."""
+    path = _path_to(call)
+    start = max((at for at, each in enumerate(path) if isinstance(each, FUNCTIONS)), default=-1)
+    return path[start + 1 :]
 
 
 def early_ends(file: str, line: int) -> list[int]:

@@ -166,8 +166,16 @@ class JobEvidence:
         if stack is not None and (role := stack.in_runtime or WAITS_OF.get(self.call(rank), "")):
             peer = awaited_by(rank)
             return peer if (role == "stage0") == (rank == STAGE0_RANK) and peer in self.job.ranks else None
-        named = peer_in_line(self._text(rank), self.call(rank), self._numbers(rank))
+        named = self._named_peer(rank)
         return named if named != rank and named in self.job.ranks else None
+
+    def unheard_peer(self, rank: int) -> int | None:
+        """Return the rank that a line in a message names, if a console's text has no word of it."""
+        named = None if self.job.complete or self.peer(rank) is not None else self._named_peer(rank)
+        return named if named != rank and named not in self.job.ranks and named not in self.codes else None
+
+    def _named_peer(self, rank: int) -> int | None:
+        return peer_in_line(self._text(rank), self.call(rank), self._numbers(rank))
 
     def tag(self, rank: int) -> int | None:
         """Return the tag that the line of a rank in a message names, or leaves at 0; ``None``: not known."""

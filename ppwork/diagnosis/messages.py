@@ -114,6 +114,12 @@ def unmatched(evidence: JobEvidence) -> Finding | None:
             do = "do" if ranks[1:] else "does"
             check_first = f"{do} {named_ranks(ranks)} make more steps than {named_ranks(gone)}? {check_first}"
     are_known = all(evidence.peer(rank) is not None for rank in ranks)
+    if evidence.codes and (unheard := evidence.unheard_peer(ranks[0])) is not None:
+        unknown = (
+            *unknown,
+            f"how rank {unheard} ended: with code 0 and no word, or it is not of this console",
+        )
+        check_first = f"did rank {unheard} end before its half of that message? else {check_first}"
     return Finding(
         ranks if are_known and not (gone or ranks[2:]) else (),
         "Unmatched",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ppwork.diagnosis.causes import Cause, cause_of, start_cut_off
 from ppwork.diagnosis.findings import Wait
+from ppwork.diagnosis.stacks import Stack
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import listed, named_ranks, ranks_by_value
 from ppwork.records.calls import ANY, AWAIT, RECV, WAITS, Call, RankCalls
@@ -32,6 +34,7 @@ MANY = 5
 NOBODY_RECEIVED = "Nobody received what"
 OWN_CODE = "in code of its own"
 """Of a rank that is in no call."""
+AT_IMPORT = "still at an import"
 
 
 @dataclass(frozen=True)
@@ -56,13 +59,15 @@ class ProgramWaits:
     lost: bool = False
     turns: str = ""
 
-    def at_lines(self, lines: Mapping[int, str]) -> ProgramWaits:
+    def at_lines(self, stacks: Mapping[int, Stack]) -> ProgramWaits:
         """Return the same, with the line of each rank that was in code of its own, by its last stack."""
-        own = [wait for wait in self.waits if wait.call.startswith(OWN_CODE) and wait.rank in lines]
-        told = {
-            wait.rank: wait._replace(call=wait.call.replace(OWN_CODE, f"{OWN_CODE} at {lines[wait.rank]}", 1))
-            for wait in own
-        }
+        told = {}
+        for wait in self.waits:
+            stack = stacks.get(wait.rank)
+            if wait.call.startswith(OWN_CODE) and stack is not None and stack.users is not None:
+                where = AT_IMPORT if stack.imports else OWN_CODE
+                call = wait.call.replace(OWN_CODE, f"{where} at {Path(stack.users.at).name}", 1)
+                told[wait.rank] = wait._replace(call=call)
         return replace(self, waits=tuple(told.get(wait.rank, wait) for wait in self.waits))
 
     @property
@@ -108,7 +113,12 @@ class ProgramWaits:
             meant = "which of the two calls is meant, and what made that rank differ just before it"
             turns = "does a loop around one of them make as many turns on each rank?"
             return f"{self.turns}: {turns} Else {meant}" if self.turns else meant
-        if awaited := roots(self.waits):
+        at_import = [wait.rank for wait in self.waits if wait.call.startswith(AT_IMPORT)]
+        awaited = roots(self.waits)
+        if at_import and {*awaited} <= {*at_import}:
+            its = "their" if at_import[1:] else "its"
+            return f"a longer limit: {named_ranks(at_import)} had not come out of {its} imports"
+        if awaited:
             # Of a wait in no call of torch, only the stack tells.
             inside = any(wait.rank in awaited and wait.call.startswith(OWN_CODE) for wait in self.waits)
             last = (

@@ -165,6 +165,13 @@ class Stack:
         return callers_of(self.frames, self.frames.index(users)) if users is not None else []
 
     @property
+    def imports(self) -> bool:
+        """Whether the user's line was an import that had not ended."""
+        users = self.users
+        inside = self.frames[self.frames.index(users) + 1 :] if users is not None else ()
+        return bool(inside) and inside[0].file.startswith("<frozen importlib")
+
+    @property
     def in_runtime(self) -> str:
         """The plane of ours that the user's line called: ``stage0`` or ``mesh``; empty if it was none."""
         users = self.users

@@ -354,8 +354,8 @@ class _Evidence:
             met = Meetings(read_calls(run_dir))
         end = program_waits(met) if met.ranks else None
         places = JobEvidence(job).place.items()
-        lines = {rank: Path(stack.users.at).name for rank, stack in places if stack.users}
-        return cls(diagnose_job(job), met, end and end.at_lines(lines))
+        stacks = {rank: stack for rank, stack in places if stack.users}
+        return cls(diagnose_job(job), met, end and end.at_lines(stacks))
 
     def is_of(self, *error_types: str) -> bool:
         """Say whether the logs name a cause of one of these types."""

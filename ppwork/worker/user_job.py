@@ -7,30 +7,28 @@ and ``run_mesh`` run stages of the contract; a user's own loop needs none of the
 
 from __future__ import annotations
 
-import io
 import logging
 import os
+import shlex
 import sys
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
-from ppwork.errors import LocalProtocolError, ParityError, PlanError, PPWorkError, message_of, named_chunks
+from ppwork.errors import LocalProtocolError, PlanError, PPWorkError, named_chunks
 from ppwork.plan import VERIFY_VARIABLE, Plan
 from ppwork.process import LIFELINE_VARIABLE, SECONDARY
 from ppwork.protocol.parity import THREADS_VARIABLE
 from ppwork.protocol.topology import STAGE0_RANK, Role
 from ppwork.records import last_stacks
 from ppwork.records.clocks import host_of, whose_clock
-from ppwork.records.failure import failure_file, is_users, record_of
+from ppwork.records.failure import failure_file, record_of
 from ppwork.records.files import write_whole
 from ppwork.records.flight import NCCL_DUMP_NAME, NCCL_DUMP_VARIABLE
 from ppwork.records.folder import REFUSED_FILE, new_run_dir
@@ -59,12 +57,13 @@ from ppwork.worker.clock_exchange import gather_clocks, settle_clocks
 from ppwork.worker.collectives import StageTPGroup, peer_of
 from ppwork.worker.contract import figures_of, optional
 from ppwork.worker.exit_barrier import exit_barrier_of
-from ppwork.worker.last_words import FailureWriter, tell_torchrun, write_flight
+from ppwork.worker.last_words import FailureWriter, write_flight
 from ppwork.worker.loops import follower_loop, leader_loop, stage0_loop
 from ppwork.worker.orphan import die_with_torchrun
 from ppwork.worker.stage_code import StageCode
-from ppwork.worker.summary import Kept, write_summary
+from ppwork.worker.summary import write_summary
 from ppwork.worker.tally import Tally
+from ppwork.worker.user_errors import in_short, show_in_one_write
 from ppwork.worker.user_lines import users_frame
 from ppwork.worker.user_loop import UserLoop
 from ppwork.worker.watchdog import Watchdog
@@ -78,6 +77,10 @@ OTHER_METADATA = "mesh ranks gave different metadata with their results, in %s: 
 NO_FOLDER = (
     "join without run_dir: no watchdog runs, the mesh ranks do not compare what they call and return, and "
     "`ppwork diagnose` will have nothing to read; join(plan, run_dir=...) gives all three"
+)
+UNCHECKED = (
+    "ppwork: %d chunks came, and their numbers were not checked: "
+    "`%s` compares them with those of a mesh of one"
 )
 
 
@@ -163,11 +166,11 @@ def join(
             with recorded(plan, groups, recorder, words) as plane:
                 yield plane
             if rank == STAGE0_RANK:
-                _sum_up(plan, folder, groups, getattr(plane.watch, "kept", {}))
+                _sum_up(plan, folder, groups, plane, of_job=ranks is None and mesh is None)
     except BaseException as error:
         words.write(error)
         if words.exit_code == SECONDARY:  # the record of a symptom has the traceback
-            show_in_short(error, _in_short(error, membership.job_rank, failure_file(folder, rank)))
+            show_in_short(error, in_short(error, membership.job_rank, failure_file(folder, rank)))
         raise
     finally:
         with ending:  # also after an impatient Ctrl-C
@@ -201,7 +204,7 @@ def _told(groups: Groups) -> Groups:
 def _settle_process() -> None:
     """Tie this process to its torchrun, and show its errors and its last stacks on the console."""
     die_with_torchrun()
-    _show_in_one_write()
+    show_in_one_write()
     last_stacks.show_on_console()
 
 
@@ -215,48 +218,11 @@ def _to_be_verified(
     return plan.replace(mesh_size=membership.job_size - 1, keep_outputs=True), folder
 
 
-def _show_in_one_write() -> None:
-    """Show an uncaught exception in one write: Python writes line by line, which mixes several ranks'."""
-    if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = _in_one_write
-
-
-def _in_one_write(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if (stream := sys.stderr) is None:
-        return
-    sys.stderr = text = io.StringIO()
-    try:
-        if isinstance(error, PlanError | ParityError | LocalProtocolError):  # the message says everything
-            text.write(_below_users_line(error, message_of(error)))
-            tell_torchrun(message_of(error))
-        else:
-            sys.__excepthook__(kind, error, trace)
-    finally:
-        sys.stderr = stream
-        stream.write(text.getvalue())
-        stream.flush()
-
-
-def _below_users_line(error: BaseException, message: str) -> str:
-    """Return an error as Python shows it, with this message and with only the user's line of its calls."""
-    users = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)][-1:]
-    name = f"{type(error).__module__}.{type(error).__qualname__}"
-    head = "Traceback (most recent call last):\n"
-    return "".join([head, *traceback.format_list(users), f"{name}: {message}\n"])
-
-
-def _in_short(error: BaseException, rank: int, record: Path) -> str:
-    """Return an error's user line and first line, in the form of torch's tracebacks, for readable logs."""
-    text = _below_users_line(error, message_of(error).partition("\n")[0])
-    lines = [*text.splitlines(), f"  its whole traceback: {record}"]
-    return "".join(f"[rank{rank}]: {line}\n" for line in lines)
-
-
-def _sum_up(plan: Plan, folder: Path, groups: Groups, kept: Kept) -> None:
+def _sum_up(plan: Plan, folder: Path, groups: Groups, plane: PPControlPlane, *, of_job: bool) -> None:
     """Write the summary, with what a loop kept and the mesh ranks' notes: results that differ, idle cuts."""
     of_loop = not (folder / SUMMARY_FILE).exists()
     if of_loop:
-        write_summary(plan, folder, groups.device.type, kept=kept)
+        write_summary(plan, folder, groups.device.type, kept=getattr(plane.watch, "kept", {}))
     mesh = {rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}
     if notes := mesh_notes(mesh):
         Run(folder, None).complete(notes)
@@ -267,6 +233,18 @@ def _sum_up(plan: Plan, folder: Path, groups: Groups, kept: Kept) -> None:
     if not plan.strict:
         notes, mesh = {key: chunks for key, chunks in notes.items() if key in WRONG}, {}
     _refuse_odd(plan, folder, notes, mesh, of_loop=of_loop)
+    if of_job:
+        _tell_how_to_verify(plan, folder)
+
+
+def _tell_how_to_verify(plan: Plan, folder: Path) -> None:
+    """Say on the console that a wrong share of the weights ends well, too, and which command finds it."""
+    chunks = Run(folder, None).summary.get("chunks")
+    if plan.mesh_size > 1 and chunks and VERIFY_VARIABLE not in os.environ:
+        program, *arguments = sys.argv
+        behind = ["--"] if any(each.startswith("-") for each in arguments) else []
+        command = ["ppwork", "verify", "--nproc", str(plan.world_size), program, *behind, *arguments]
+        log.warning(UNCHECKED, chunks, shlex.join(command))
 
 
 def _refuse_odd(

@@ -22,7 +22,7 @@ time of the device in a loop of one's own, in place of its launches, and whether
 lives, so that `join` does not wait for one that has ended, ``plane.tp``, which a loop has as a stage,
 at which line of a loop a peer was lost, a mesh of GPUs beside links on the CPU, and what to give in place of
 metadata that cannot travel."""
-RANK_FILES, RANK_LINES = 69, 14590
+RANK_FILES, RANK_LINES = 70, 14630
 """What ``ppwork.ranks`` may need, which a prototype imports: every rank loads it when it starts. The last
 lines are all of what strangers missed: a cut for which a loop does not ask, ``compare``, results that differ
 fail a run, an ``encode`` without a ``return`` is refused, a refused start leaves its reason, torchrun's
@@ -31,7 +31,8 @@ closing report repeats the cause, one mesh rank alone wrote into what all had re
 collective more, ``runtime.device``, which call of an earlier line a rank may have left out, a loop that
 releases no result, the end of a rank that stands stopped, a ``decode`` without a ``return``,
 ``ppwork verify``, an option that looks misspelt is told before the first chunk, of a stuck rank
-the stacks of its own threads alone are shown, and of results that differ the tensor is named."""
+the stacks of its own threads alone are shown, of results that differ the tensor is named, a loop's console
+has the command that verifies it, and how a rank shows its errors has a file of its own."""
 RANK_ROOMS = {"protocol", "runtime", "records", "worker", "timeline"}
 """``timeline`` is there for the summary that rank 0 writes; what starts ranks, draws or teaches is not."""
 GROUND = {"errors", "process", "version", "plan", "stage", "ranks"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import pytest
 from checkout import EXAMPLES
@@ -34,6 +35,19 @@ def test_a_loop_that_is_right_says_how_far_it_is_from_a_mesh_of_one(tmp_path):
     assert re.match(found, done.stdout), done.stdout
     assert not own.exists()
     assert {"mesh-of-1", "mesh-of-2"} <= {path.name for path in both.iterdir()}
+
+
+def test_the_console_of_a_loop_that_was_not_verified_has_the_command_that_does_it(
+    tmp_path, start_ranks, capfd
+):
+    """A wrong share ended well, and only `ppwork diagnose` said that nobody had looked."""
+    right, wrong, _ = WRONG["share"]
+    program, folder = tmp_path / "my loop.py", tmp_path / "own"
+    program.write_text(RIGHT.replace(right, wrong))
+    assert start_ranks([[str(program), str(folder)]] * 3).wait() == [0, 0, 0]
+    command = shlex.join(["ppwork", "verify", "--nproc", "3", str(program), str(folder)])
+    said = f"ppwork: 14 chunks came, and their numbers were not checked: `{command}` compares them"
+    assert capfd.readouterr().err.count(said) == 1
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -169,6 +169,16 @@ def test_a_start_that_is_refused_leaves_only_its_reason_and_the_next_one_may_use
     assert pp.diagnose(run_dir).cause.what == WRONG_ENDS["rank 0 returns"][1]
 
 
+def test_a_misspelt_field_of_the_plan_is_shown_by_its_line_and_what_was_meant(tmp_path, start_ranks, capfd):
+    program = tmp_path / "mine.py"
+    program.write_text("from ppwork.ranks import Plan\nplan = Plan(mesh_size=1, stal_s=5.0)\n")
+    assert start_ranks([[str(program)]] * 2).wait() == [1, 1]
+    shown = capfd.readouterr().err
+    each = f'  File "{program}", line 2, in <module>\n    plan = Plan(mesh_size=1, stal_s=5.0)\n'
+    each += "ppwork.errors.PlanError: A Plan has no field 'stal_s'.\n  check first: did you mean 'stall_s'?\n"
+    assert shown.count(each) == 2, shown
+
+
 def test_ranks_that_name_different_folders_are_told_both(tmp_path, start_ranks, capfd):
     """A folder named by the time: rank 2 failed with FileNotFoundError at its own file of spans."""
     folders = [tmp_path / "run", tmp_path / "run", tmp_path / "run-1"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ppwork.diagnosis.branches import branch_of, early_ends, helpers_branch, left_loop
+from ppwork.diagnosis.branches import always_made, branch_of, early_ends, helpers_branch, left_loop, own_loop
 from ppwork.diagnosis.source_numbers import program_of
 from ppwork.diagnosis.stacks import Frame
 
@@ -109,6 +109,58 @@ def test_a_loop_around_both_may_have_turned_between_them(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text("for epoch in range(2):\n    for batch in it:\n        sum_up()\n    meet()\n")
     assert left_loop(Frame(str(path), 3, "main"), Frame(str(path), 4, "main")) == (2, True)
+
+
+TURNS = """def serve():
+    while True:
+        head = dist.broadcast(HEAD)
+        if not head:
+            break
+        for each in tensors:
+            dist.broadcast(EACH)
+        try:
+            answer(TRIED)
+        except ValueError:
+            continue
+        flag and dist.barrier(MAYBE)
+        net(NET)
+    dist.barrier(END)
+def net():
+    for layer in layers:
+        dist.all_reduce(SUM)
+    return dist.all_gather(ONCE)
+"""
+
+
+def place_of(path, word):
+    return Frame(str(path), TURNS[: TURNS.index(word)].count("\n") + 1, "any")
+
+
+@pytest.mark.parametrize(
+    ("call", "behind", "always", "loop"),
+    [
+        ("HEAD", "NET", True, None),
+        ("EACH", "NET", False, 6),
+        ("TRIED", "NET", False, None),
+        ("MAYBE", "NET", False, None),
+        ("NET", "HEAD", True, None),
+        ("HEAD", "END", False, 2),  # no loop is around both
+        ("SUM", None, False, 16),
+        ("ONCE", None, True, None),
+        ("END", None, True, None),
+    ],
+)
+def test_a_call_that_nothing_decides_about_is_made_by_whoever_comes_there(
+    tmp_path, call, behind, always, loop
+):
+    path = tmp_path / "mine.py"
+    path.write_text(TURNS)
+    other = place_of(path, behind) if behind else None
+    assert always_made(place_of(path, call), other) is always
+    assert own_loop(place_of(path, call), other.line if other else None) == loop
+    path.write_text("changed")
+    program_of.cache_clear()
+    assert not always_made(place_of(path, call), other)
 
 
 def test_of_a_source_that_is_gone_any_line_may_be_of_the_turn_before(tmp_path):

@@ -301,6 +301,21 @@ def test_a_call_that_an_if_may_leave_out_is_the_first_story(tmp_path, branch, fi
     )
 
 
+@pytest.mark.parametrize("head", ["while True:", "if True:"])
+def test_a_call_that_each_turn_makes_was_not_left_out_in_this_turn_by_who_stands_behind_it(tmp_path, head):
+    program = tmp_path / "miscount.py"
+    lines = ["import torch"] * 10
+    lines += [head, "    dist.all_reduce(torch.ones(4))", "    dist.barrier()"]
+    program.write_text("\n".join(lines))
+    folder = log_dir("miscount", tmp_path / "logs")
+    for rank in range(3):
+        log = folder / "run_x1" / "attempt_0" / str(rank) / "stderr.log"
+        log.write_text(log.read_text().replace("/srv/me/miscount.py", str(program)))
+    (stories,) = diagnose_job(read_job(folder)).seen
+    assert ("only ranks 1 and 2 made it" in stories) == (head == "if True:"), stories
+    assert ("in the turn before" in stories) == (head == "while True:"), stories
+
+
 def test_ranks_of_which_one_has_left_the_loop_made_turns_of_different_number(tmp_path):
     """The commonest hang of all: data that do not divide. The first story was that sizes differ."""
     program = tmp_path / "miscount.py"
@@ -556,6 +571,14 @@ def test_rank_that_left_early_is_told_from_one_that_died_by_the_report(tmp_path)
     assert found.cause.rank == 2
     assert "without a word" in found.cause.what
     assert "whether rank 2 ended well" in found.unknown[0]
+
+
+def test_a_rank_of_which_a_console_has_no_word_may_have_ended_before_it_sent():
+    found = diagnose_job(read_job(console("forgotten-end")))
+    assert found.cause.what.startswith("Rank 1 stood in recv at /srv/me/plain.py:45 for a message that never")
+    assert found.check_first.startswith("did rank 0 end before its half of that message? else peer and tag")
+    (unknown,) = found.unknown
+    assert unknown.startswith("how rank 0 ended")
 
 
 @pytest.mark.parametrize(

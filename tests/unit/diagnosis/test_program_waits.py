@@ -6,6 +6,7 @@ import pytest
 from made_calls import FLOATS, MadeCalls
 
 from ppwork.diagnosis.program_waits import program_waits
+from ppwork.diagnosis.stacks import Frame, Stack
 from ppwork.records.calls import CallPart, read_calls
 from ppwork.timeline.meetings import Meetings
 
@@ -50,6 +51,15 @@ def test_a_rank_that_is_killed_in_its_own_code_is_said_to_be_there(made):
     assert end.sentence == "Rank 2 waits for nobody: in code of its own, before its first call."
     assert end.check_first.startswith("why rank 2 did not come: ")
     assert "a lock, queue or file that it waits for" in end.check_first  # torch sees none of them
+
+
+def test_a_rank_that_is_still_at_an_import_needs_time_and_no_other_call(made):
+    made.call(0, "barrier", 0, None, line=3)
+    made.call(1, "barrier", 0, None, line=3)
+    inside = Frame("<frozen importlib._bootstrap>", 1176, "_find_and_load")
+    end = end_of(made).at_lines({2: Stack((Frame("/srv/me/prog.py", 3, "<module>"), inside), "")})
+    assert end.sentence == "Rank 2 waits for nobody: still at an import at prog.py:3, before its first call."
+    assert end.check_first == "a longer limit: rank 2 had not come out of its imports"
 
 
 def test_a_rank_that_ended_with_an_exception_has_it(made):
