@@ -62,6 +62,7 @@ def test_metrics_and_figures_have_keys_of_their_own_and_stand_in_the_table(run):
     rows = dict(rows_of(run))
     assert rows["figures"] == "words 3, period_ms fast"
     assert rows["metrics"] == "tokens_per_s 12"
+    assert rows["verified"] == "max_abs_diff 0 to one process"
 
 
 def test_outputs_are_there_and_two_runs_are_compared(run, tmp_path):
@@ -102,6 +103,7 @@ def test_a_source_that_forgets_to_return_a_later_chunk_is_warned_of_by_line(run,
     assert short.summary["chunks"] == 3
     assert (short.summary["stream_ended"], dict(rows_of(short))["ended"]) == (said, said)
     assert dict(rows_of(short))["options"] == "no stage asked for 'scalse'"
+    assert dict(rows_of(short))["verified"].startswith("no: `verify` compares")  # a wrong share ends well
     silent = "none: decode returned None for each of 3 chunks: a forgotten `return`?"
     assert dict(rows_of(short))["outputs"] == silent
     assert not {"options", "outputs"} & {*dict(rows_of(run))}
