@@ -57,6 +57,7 @@ STEPS = ("encode", "generate", "decode")
 """Of a pulse, those that one says with their chunk."""
 IDS = ("call_id", "chunk_index", "cache_epoch")
 QUIET_NS = 500_000_000
+_PAST_LIMIT = "ppwork: the run passed its limit"
 """Nanoseconds; less lies between the error that ends a span and the record that tells of it."""
 
 
@@ -207,8 +208,8 @@ class RunEvidence:
 
     @cached_property
     def report(self) -> Report:
-        """The closing report of torchrun."""
-        return Report.of(self.torchrun_text)
+        """torchrun's closing report; of a run past its limit, what it said until the launcher ended it."""
+        return Report.of(self.torchrun_text.partition(_PAST_LIMIT)[0])
 
     @cached_property
     def nccl_ends(self) -> dict[int, WatchdogReport]:
@@ -219,7 +220,7 @@ class RunEvidence:
     @property
     def past_limit(self) -> bool:
         """The launcher ended the run because its time was up."""
-        return "ppwork: the run passed its limit" in self.torchrun_text
+        return _PAST_LIMIT in self.torchrun_text
 
     @property
     def all_gone(self) -> bool:

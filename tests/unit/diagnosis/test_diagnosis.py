@@ -689,18 +689,26 @@ def test_chunk_of_a_silent_rank_is_the_newest_that_anything_shows(run):
 # The limit, torchrun, and runs that did not fail
 
 
-def past_limit(run, entries, since_ms=60_000):
+def past_limit(run, entries, since_ms=60_000, behind=""):
     """The launcher's line, written so long after rank 0's last emission."""
     write_spans(run, entries)
     log = run / TORCHRUN_LOG
-    log.write_text("ppwork: the run passed its limit and was stopped\n")
+    log.write_text(f"ppwork: the run passed its limit and was stopped\n{behind}")
     last_ns = max(e.at_ns for e in entries[0] if e.name == "emit")
     wall_ns = last_ns + since_ms * MS + time.time_ns() - time.monotonic_ns()
     os.utime(log, ns=(wall_ns, wall_ns))
 
 
-def test_run_past_its_limit_names_who_held_it_up(run):
-    past_limit(run, arrived(hanging()))
+KILLED_THEN = (
+    "E1201 13:53:48.208000 13829 torch/distributed/elastic/multiprocessing/api.py:1002] failed "
+    "(exitcode: -9) local_rank: 0 (pid: 13830) of binary: /srv/me/env/bin/python\n"
+)
+"""What torchrun had time to write when a slow machine's launcher had killed a rank, and not yet torchrun."""
+
+
+@pytest.mark.parametrize("behind", ["", KILLED_THEN])
+def test_run_past_its_limit_names_who_held_it_up(run, behind):
+    past_limit(run, arrived(hanging()), behind=behind)
     for found in (diagnose(run, PAST_LIMIT), diagnose(run)):
         assert found.cause.error_type == "PastLimit"
         assert "2 of 8 chunks had been emitted, the last one 60.0 s before" in found.text
