@@ -208,7 +208,7 @@ class RunEvidence:
 
     @cached_property
     def report(self) -> Report:
-        """torchrun's closing report; of a run past its limit, what it said until the launcher ended it."""
+        """The closing report of torchrun; of a run past its limit, what it said until it was ended."""
         return Report.of(self.torchrun_text.partition(_PAST_LIMIT)[0])
 
     @cached_property
