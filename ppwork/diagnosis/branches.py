@@ -68,11 +68,19 @@ def left_loop(call: Frame, behind: Frame) -> tuple[int | None, bool]:
     return next((each.lineno for each in reversed(loops) if not _has(each, behind.line)), None), shared
 
 
-def own_loop(call: Frame, other_line: int | None) -> int | None:
-    """Return the line of the innermost loop of its function around a call, and not around another line."""
+def own_loop(call: Frame, other_line: int | None, *, for_ever: bool = True) -> int | None:
+    """Return the line of the innermost loop of its function around a call, and not around another line.
+
+    ``for_ever``: a ``while True``, which makes as many turns as its body lets it, counts as well.
+    """
     loops = [each for each in _in_function(call) if isinstance(each, LOOPS)]
+    loops = [each for each in loops if for_ever or not _is_for_ever(each)]
     apart = (each for each in reversed(loops) if other_line is None or not _has(each, other_line))
     return next((each.lineno for each in apart), None)
+
+
+def _is_for_ever(loop: ast.stmt) -> bool:
+    return isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
 
 
 def always_made(call: Frame, behind: Frame | None = None) -> bool:

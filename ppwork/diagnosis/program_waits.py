@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ppwork.diagnosis.branches import own_loop
 from ppwork.diagnosis.causes import Cause, cause_of, start_cut_off
 from ppwork.diagnosis.findings import Wait
-from ppwork.diagnosis.stacks import Stack
+from ppwork.diagnosis.stacks import Frame, Stack
 from ppwork.diagnosis.waits import roots
 from ppwork.errors import listed, named_ranks, ranks_by_value
 from ppwork.records.calls import ANY, AWAIT, RECV, WAITS, Call, RankCalls
@@ -49,6 +50,7 @@ class ProgramWaits:
         kinds: What each rank stood in: ``SEND``, ``RECV``, both in one word, or nothing: a collective.
         lost: The only mismatch is a message whose handle was not kept.
         turns: How often each rank had called the lines of the first collectives that do not fit, if all had.
+        loops: The lines of the loops around these, as far as the source reads.
     """
 
     waits: tuple[Wait, ...]
@@ -58,6 +60,7 @@ class ProgramWaits:
     kinds: Mapping[int, str] = field(default_factory=dict)
     lost: bool = False
     turns: str = ""
+    loops: str = ""
 
     def at_lines(self, stacks: Mapping[int, Stack]) -> ProgramWaits:
         """Return the same, with the line of each rank that was in code of its own, by its last stack."""
@@ -111,7 +114,8 @@ class ProgramWaits:
             return "keep the handle until its wait: gloo gives a message up whose handle is let go"
         if self.mismatches:
             meant = "which of the two calls is meant, and what made that rank differ just before it"
-            turns = "does a loop around one of them make as many turns on each rank?"
+            loop = f"the loop at {self.loops}" if self.loops else "a loop around one of them"
+            turns = f"does {loop} make as many turns on each rank?"
             return f"{self.turns}: {turns} Else {meant}" if self.turns else meant
         at_import = [wait.rank for wait in self.waits if wait.call.startswith(AT_IMPORT)]
         awaited = roots(self.waits)
@@ -182,8 +186,10 @@ def program_waits(met: Meetings) -> ProgramWaits | None:
     mismatches = mismatches if cause is None else ()
     is_lost = bool(lost) and mismatches == lost
     first = next(filter(parted, met.meetings), None)
-    turns = _turns(met, first) if first is not None and mismatches and not is_lost else ""
-    return ProgramWaits(waits, mismatches, cause, met.ranks, kinds, is_lost, turns)
+    turns, loops = "", ""
+    if first is not None and mismatches and not is_lost:
+        turns, loops = _turns(met, first), _loops(first)
+    return ProgramWaits(waits, mismatches, cause, met.ranks, kinds, is_lost, turns, loops)
 
 
 def _kind(of_rank: RankCalls, call: Call) -> str:
@@ -298,6 +304,16 @@ def _turns(met: Meetings, meeting: Meeting) -> str:
         times = (f"{named_ranks(ranks)} {'once' if n == 1 else f'{n} times'}" for n, ranks in by_count)
         texts.append(f"{call.name} at {call.line} was called by {listed(times)}")
     return "; ".join(texts) if texts[1:] else ""
+
+
+def _loops(meeting: Meeting) -> str:
+    """Return the lines of the innermost loops around the calls of a meeting that may end after some turns."""
+    found = []
+    for site in dict.fromkeys(end.call.begun.site for end in meeting.ends.values()):
+        file, _, line = site.rpartition(":")
+        loop = own_loop(Frame(file, int(line), ""), None, for_ever=False) if line.isdecimal() else None
+        found += [f"{Path(file).name}:{loop}"] if loop else []
+    return " or ".join(dict.fromkeys(found))
 
 
 def _collectives(met: Meetings, *, all_left: bool) -> Iterator[str]:

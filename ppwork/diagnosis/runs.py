@@ -69,6 +69,7 @@ from ppwork.diagnosis.uneven_collectives import (
     stood_apart,
     uneven,
     widened,
+    with_loop,
 )
 from ppwork.diagnosis.waits import roots, waits_of
 from ppwork.errors import (
@@ -198,7 +199,7 @@ def _diagnose_run(paths: Sequence[Path], exit_code: int | None) -> Diagnosis:
     # Who noticed saw those that had come by then, and the ledgers have who came later.
     if cause.between and (all_of_them := ledger_difference(evidence)) is not None:
         cause = widened(cause, all_of_them)
-    return _explained(evidence, statements, cause, waits)
+    return _explained(evidence, statements, with_loop(cause), waits)
 
 
 def _ended_by_somebody(evidence: RunEvidence) -> FailureRecord | None:

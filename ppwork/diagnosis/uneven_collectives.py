@@ -6,16 +6,18 @@ nothing wrong for that. So no rank is named as the one that failed, and both are
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from ppwork.diagnosis.branches import own_loop
 from ppwork.diagnosis.findings import NOBODY
 from ppwork.diagnosis.flights import differences
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.run_evidence import QUIET_NS, RunEvidence
-from ppwork.diagnosis.stacks import Stack, own_call, thread_stacks
+from ppwork.diagnosis.stacks import Frame, Stack, own_call, thread_stacks
 from ppwork.diagnosis.waits import uncomputed
 from ppwork.errors import listed, named_ranks
 from ppwork.records.difference import beside_stage0, first_difference
@@ -38,6 +40,8 @@ IN_LOOP = (
 NOT_COMPARED = (
     "run again without `compare_collectives=0`: calls of a chunk are then compared, and named with both ranks"
 )
+_A_LOOP = re.compile(r"does a loop around (\S+:\d+)(?: or (\S+:\d+))?(?= make )")
+_FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
 _WAIT = "/ppwork/worker/backend_wait.py"
 _ABORTED = "Fatal Python error: Aborted"
 
@@ -56,6 +60,23 @@ def ledger_difference(evidence: RunEvidence) -> FailureRecord | None:
         return None
     record = _record(difference.what, difference.check_first, {"group": "tp_pg"})
     return replace(record, between=difference.ranks)
+
+
+def with_loop(record: FailureRecord) -> FailureRecord:
+    """Return a record that asks for a loop around a line with the loop's own line, where its source reads.
+
+    Ranks tell each other file names without folders; the record's traceback has those of its own rank.
+    """
+    asked = _A_LOOP.match(record.check_first)
+    if asked is None:
+        return record
+    files = {f"{Path(file).name}:{line}": file for file, line in _FRAME.findall(record.traceback)}
+    for place in (place for place in asked.groups() if place in files):
+        line = int(place.rpartition(":")[2])
+        if loop := own_loop(Frame(files[place], line, ""), None, for_ever=False):
+            named = f"does the loop at {place.rpartition(':')[0]}:{loop}, around {place},"
+            return replace(record, check_first=f"{named}{record.check_first[asked.end() :]}")
+    return record
 
 
 def widened(record: FailureRecord, found: FailureRecord) -> FailureRecord:

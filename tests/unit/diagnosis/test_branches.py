@@ -158,6 +158,8 @@ def test_a_call_that_nothing_decides_about_is_made_by_whoever_comes_there(
     other = place_of(path, behind) if behind else None
     assert always_made(place_of(path, call), other) is always
     assert own_loop(place_of(path, call), other.line if other else None) == loop
+    own = own_loop(place_of(path, call), None, for_ever=False)
+    assert own == {"EACH": 6, "SUM": 16}.get(call)
     path.write_text("changed")
     program_of.cache_clear()
     assert not always_made(place_of(path, call), other)

@@ -1515,3 +1515,16 @@ def test_ranks_that_are_gone_without_a_record_are_not_said_to_go_on(run, monkeyp
     assert "rank 2 ended it after 3" in said
     assert "\n  rank 1 at my_stages.py:9: all_reduce(x)" in said
     assert "\n  rank 2, last at my_stages.py:7: all_reduce(w)" in said
+
+
+@pytest.mark.parametrize("source", ["for layer in layers:", "while True:"])
+def test_a_loop_of_which_a_rank_made_a_turn_less_is_named_by_its_own_line(run, tmp_path, source):
+    """It said "a loop around net.py:3", the line of the sum, which was known."""
+    net = tmp_path / "net.py"
+    net.write_text(f"def forward(x):\n    {source}\n        dist.all_reduce(x)\n")
+    trace = f'Traceback (most recent call last):\n  File "{net}", line 3, in forward\n'
+    check = "does a loop around net.py:3 or loop.py:37 make as many turns on all ranks? is a collective"
+    write_record(run, record(1, traceback=trace, check_first=f"{check} behind a flag?"))
+    named = "does the loop at net.py:2, around net.py:3, make as many turns on all ranks? is a collective"
+    is_for = source.startswith("for")
+    assert f"check first: {named if is_for else check} behind a flag?" in diagnose(run, 1).text
