@@ -100,11 +100,12 @@ def _draw_sizes(
         look |= {"color": style.BLUE, "linestyle": "--", "label": "the same, after a rest"}
         near = [after.few, *(size for size in fine if after.few < size < through), through]
         axes.plot(near, [after.us(size) for size in near], **look)
-    # Each law has its own size at which both parts are equal, in its colour and with its number.
+    # Each law has its own size at which both parts are equal, in its colour and with its number; one beyond
+    # ``through`` would stand where its law is not drawn.
     for each, color in ((law, style.VERMILION), (after, style.BLUE)):
-        if each is None or (each is after and each.equal_bytes > many):
+        if each is None or (each is after and each.equal_bytes > through):
             continue
-        label = "the same, after a rest" if each is after else "latency * bandwidth"
+        label = "equal, after a rest" if each is after else "both parts equal"
         axes.axvline(each.equal_bytes, color=color, linestyle=":", label=label)
         above: style.Style = {"xy": (each.equal_bytes, 1.0), "xycoords": ("data", "axes fraction")}
         above |= {

@@ -68,6 +68,8 @@ def test_messages_after_a_rest_have_a_law_of_their_own_through_what_was_measured
 def test_size_beyond_all_that_were_measured_after_a_rest_is_said_to_be():
     picture = sizes(TIMES, through=1_000_010, rested={20: 1500.0, 1_000_010: 2000.0})
     assert "which cost more from 3.0 MB on, more than was measured." in picture.finding
+    (axes,) = picture.figure.axes
+    assert [text.get_text() for text in axes.texts] == ["200 kB"]  # none where its law is not drawn
 
 
 def test_messages_after_a_rest_without_a_law_are_dots():
