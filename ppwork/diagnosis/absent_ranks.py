@@ -365,7 +365,7 @@ def _sum_of_some(
     left_out = f"in a loop {named_ranks(in_sum)} left out the {call} at {at} in the turn before"
     one, two = _parting(evidence.place[behind[0]], stack)
     only, fewer, first, may = f"only {named_ranks(in_sum)} made it", "", "", ""
-    shared, passed = True, False
+    shared = True
     if one is not None and two is not None:
         passing, waiting = branch_of(one, two), branch_of(two, one)
         loop, shared = left_loop(two, one)
@@ -374,29 +374,29 @@ def _sum_of_some(
             turns = f"made fewer turns of the loop at {at_loop} than {named_ranks(in_sum)}"
             fewer = f"{named_ranks(behind)} {turns}"
         # Of a function that both called, the rank that waits shows what in it may leave the call out.
-        below = reversed(users_below(stack, two))
+        below = reversed(_users_below(stack, two))
         inside = next((_if(frame, line) for frame in below if (line := helpers_branch(frame))), "")
         if passing and not waiting:  # an `if` may leave that call out, and nothing this one
             first, stack, may = left_out, evidence.place[behind[0]], _if(one, passing)
         elif waiting and not passing:
             first, may = only, _if(two, waiting)
         elif loop:  # they do not stand in one loop
-            first, may = fewer, f"does the loop at {at_loop} make as many turns on all ranks? "
+            first, may = fewer, _turns(two, loop)
         elif inside:
             first, may = only, inside
-        elif always_made(two, one) and all(map(always_made, users_below(stack, two))):
-            # Who stands behind it has made it in this turn.
-            of_turn_before = evidence.place[behind[0]]
-            passed, asked = True, reversed([one, *users_below(of_turn_before, one)])
+        elif always_made(two, one) and all(map(always_made, _users_below(stack, two))):
+            of_turn_before, only = (
+                evidence.place[behind[0]],
+                "",
+            )  # who stands behind it has made it in this turn
+            asked = reversed([one, *_users_below(of_turn_before, one)])
             may = next(filter(None, (_decides(frame, two) for frame in asked)), "")
             stack = of_turn_before if may else stack
-    last = [*([fewer] if fewer else []), *([left_out] if shared else []), "the order differs"]
     groups, is_missing = evidence.in_two_groups(spots)
     if groups:
-        first, may, last = groups, f"{is_missing}{may}", [groups, *last]
-    told, checks = _stories(
-        evidence, spots[in_sum[0]][0], in_sum, behind, [*([] if passed else [only]), *last], first
-    )
+        first, may = groups, f"{is_missing}{may}"
+    ways = [*filter(None, (only, groups, fewer, left_out if shared else "")), "the order differs"]
+    told, checks = _stories(evidence, spots[in_sum[0]][0], in_sum, behind, ways, first)
     return Finding(
         (),
         "CollectiveMismatch",
@@ -408,7 +408,7 @@ def _sum_of_some(
     )
 
 
-def users_below(stack: Stack, caller: Frame) -> list[Frame]:
+def _users_below(stack: Stack, caller: Frame) -> list[Frame]:
     """Return the user's frames that one of a stack's frames has called, the innermost last."""
     return [frame for frame in stack.frames[stack.frames.index(caller) + 1 :] if is_users(frame.file)]
 
@@ -419,8 +419,11 @@ def _decides(frame: Frame, other: Frame) -> str:
     if not is_beside and (line := helpers_branch(frame)):
         return _if(frame, line)
     loop = own_loop(frame, other.line if is_beside else None)
-    at_loop = f"{Path(frame.file).name}:{loop}"
-    return f"does the loop at {at_loop} make as many turns on all ranks? " if loop else ""
+    return _turns(frame, loop) if loop else ""
+
+
+def _turns(frame: Frame, loop: int) -> str:
+    return f"does the loop at {Path(frame.file).name}:{loop} make as many turns on all ranks? "
 
 
 def _if(frame: Frame, line: int) -> str:

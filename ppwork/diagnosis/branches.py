@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from ppwork.diagnosis.source_numbers import program_of
-from ppwork.diagnosis.stacks import Frame
+from ppwork.diagnosis.stacks import PROGRAM, Frame
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 LEAVES = (ast.Continue, ast.Break, ast.Return)
@@ -45,9 +45,7 @@ def branch_of(call: Frame, other: Frame) -> int | None:
 
 def helpers_branch(call: Frame) -> int | None:
     """Return the line of the innermost ``if`` that decides whether a function makes a call, or none."""
-    path = _path_to(call)
-    start = max((at for at, each in enumerate(path) if isinstance(each, FUNCTIONS)), default=len(path))
-    inner = [each for each in path[start + 1 :] if isinstance(each, ast.If)]
+    inner = [each for each in _in_function(call) if isinstance(each, ast.If) and call.function != PROGRAM]
     return max((each.lineno for each in inner if not _calls_at(each.test, call.line)), default=None)
 
 
@@ -62,10 +60,9 @@ def left_loop(call: Frame, behind: Frame) -> tuple[int | None, bool]:
         The line, of the innermost such loop; ``None``: there is none, or the source does not read. And
         whether the later line may be of the turn before: a loop is around both, or nobody knows.
     """
-    path = _path_to(call)
-    loops = [each for each in path if isinstance(each, LOOPS)]
-    shared = not path or any(_has(each, behind.line) for each in loops)
-    return next((each.lineno for each in reversed(loops) if not _has(each, behind.line)), None), shared
+    path = _in_function(call)
+    shared = not path or any(isinstance(each, LOOPS) and _has(each, behind.line) for each in path)
+    return own_loop(call, behind.line), shared
 
 
 def own_loop(call: Frame, other_line: int | None, *, for_ever: bool = True) -> int | None:

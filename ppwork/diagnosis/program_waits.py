@@ -49,8 +49,8 @@ class ProgramWaits:
         ranks: The calls that this is about: those up to the first exception that ended a rank.
         kinds: What each rank stood in: ``SEND``, ``RECV``, both in one word, or nothing: a collective.
         lost: The only mismatch is a message whose handle was not kept.
-        turns: How often each rank had called the lines of the first collectives that do not fit, if all had.
-        loops: The lines of the loops around these, as far as the source reads.
+        turns: How often each rank had called the lines of the first collectives that do not fit, and what to
+            ask of the loops around them; empty if not all had.
     """
 
     waits: tuple[Wait, ...]
@@ -60,7 +60,6 @@ class ProgramWaits:
     kinds: Mapping[int, str] = field(default_factory=dict)
     lost: bool = False
     turns: str = ""
-    loops: str = ""
 
     def at_lines(self, stacks: Mapping[int, Stack]) -> ProgramWaits:
         """Return the same, with the line of each rank that was in code of its own, by its last stack."""
@@ -114,9 +113,7 @@ class ProgramWaits:
             return "keep the handle until its wait: gloo gives a message up whose handle is let go"
         if self.mismatches:
             meant = "which of the two calls is meant, and what made that rank differ just before it"
-            loop = f"the loop at {self.loops}" if self.loops else "a loop around one of them"
-            turns = f"does {loop} make as many turns on each rank?"
-            return f"{self.turns}: {turns} Else {meant}" if self.turns else meant
+            return f"{self.turns} Else {meant}" if self.turns else meant
         at_import = [wait.rank for wait in self.waits if wait.call.startswith(AT_IMPORT)]
         awaited = roots(self.waits)
         if at_import and {*awaited} <= {*at_import}:
@@ -186,10 +183,8 @@ def program_waits(met: Meetings) -> ProgramWaits | None:
     mismatches = mismatches if cause is None else ()
     is_lost = bool(lost) and mismatches == lost
     first = next(filter(parted, met.meetings), None)
-    turns, loops = "", ""
-    if first is not None and mismatches and not is_lost:
-        turns, loops = _turns(met, first), _loops(first)
-    return ProgramWaits(waits, mismatches, cause, met.ranks, kinds, is_lost, turns, loops)
+    turns = _turns(met, first) if first is not None and mismatches and not is_lost else ""
+    return ProgramWaits(waits, mismatches, cause, met.ranks, kinds, is_lost, turns)
 
 
 def _kind(of_rank: RankCalls, call: Call) -> str:
@@ -285,7 +280,7 @@ def _waits_for(met: Meetings, of_rank: RankCalls, call: Call) -> tuple[int, ...]
 
 
 def _turns(met: Meetings, meeting: Meeting) -> str:
-    """Say how often each rank had come to the lines of a meeting, its own call counted.
+    """Say how often each rank had come to the lines of a meeting, its own call counted; ask for the loops.
 
     Nothing if a rank never came to one of them: then it is no loop.
     """
@@ -303,17 +298,18 @@ def _turns(met: Meetings, meeting: Meeting) -> str:
         by_count = ranks_by_value(counts).items()
         times = (f"{named_ranks(ranks)} {'once' if n == 1 else f'{n} times'}" for n, ranks in by_count)
         texts.append(f"{call.name} at {call.line} was called by {listed(times)}")
-    return "; ".join(texts) if texts[1:] else ""
+    asked = f"does {_loops(meeting) or 'a loop around one of them'} make as many turns on each rank?"
+    return f"{'; '.join(texts)}: {asked}" if texts[1:] else ""
 
 
 def _loops(meeting: Meeting) -> str:
-    """Return the lines of the innermost loops around the calls of a meeting that may end after some turns."""
+    """Return the innermost loops around the calls of a meeting that may end after some turns, in words."""
     found = []
     for site in dict.fromkeys(end.call.begun.site for end in meeting.ends.values()):
         file, _, line = site.rpartition(":")
         loop = own_loop(Frame(file, int(line), ""), None, for_ever=False) if line.isdecimal() else None
         found += [f"{Path(file).name}:{loop}"] if loop else []
-    return " or ".join(dict.fromkeys(found))
+    return f"the loop at {' or '.join(dict.fromkeys(found))}" if found else ""
 
 
 def _collectives(met: Meetings, *, all_left: bool) -> Iterator[str]:

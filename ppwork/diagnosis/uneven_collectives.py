@@ -17,7 +17,7 @@ from ppwork.diagnosis.findings import NOBODY
 from ppwork.diagnosis.flights import differences
 from ppwork.diagnosis.logs import LONGER
 from ppwork.diagnosis.run_evidence import QUIET_NS, RunEvidence
-from ppwork.diagnosis.stacks import Frame, Stack, own_call, thread_stacks
+from ppwork.diagnosis.stacks import Stack, frames_of, own_call, thread_stacks
 from ppwork.diagnosis.waits import uncomputed
 from ppwork.errors import listed, named_ranks
 from ppwork.records.difference import beside_stage0, first_difference
@@ -41,7 +41,6 @@ NOT_COMPARED = (
     "run again without `compare_collectives=0`: calls of a chunk are then compared, and named with both ranks"
 )
 _A_LOOP = re.compile(r"does a loop around (\S+:\d+)(?: or (\S+:\d+))?(?= make )")
-_FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
 _WAIT = "/ppwork/worker/backend_wait.py"
 _ABORTED = "Fatal Python error: Aborted"
 
@@ -70,11 +69,11 @@ def with_loop(record: FailureRecord) -> FailureRecord:
     asked = _A_LOOP.match(record.check_first)
     if asked is None:
         return record
-    files = {f"{Path(file).name}:{line}": file for file, line in _FRAME.findall(record.traceback)}
-    for place in (place for place in asked.groups() if place in files):
-        line = int(place.rpartition(":")[2])
-        if loop := own_loop(Frame(files[place], line, ""), None, for_ever=False):
-            named = f"does the loop at {place.rpartition(':')[0]}:{loop}, around {place},"
+    frames = {Path(frame.at).name: frame for frame in frames_of(record.traceback)}
+    for frame in (frames[place] for place in asked.groups() if place in frames):
+        if loop := own_loop(frame, None, for_ever=False):
+            file = Path(frame.file).name
+            named = f"does the loop at {file}:{loop}, around {file}:{frame.line},"
             return replace(record, check_first=f"{named}{record.check_first[asked.end() :]}")
     return record
 

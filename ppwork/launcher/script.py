@@ -353,9 +353,7 @@ class _Evidence:
         with contextlib.suppress(UnreadableError):
             met = Meetings(read_calls(run_dir))
         end = program_waits(met) if met.ranks else None
-        places = JobEvidence(job).place.items()
-        stacks = {rank: stack for rank, stack in places if stack.users}
-        return cls(diagnose_job(job), met, end and end.at_lines(stacks))
+        return cls(diagnose_job(job), met, end and end.at_lines(JobEvidence(job).place))
 
     def is_of(self, *error_types: str) -> bool:
         """Say whether the logs name a cause of one of these types."""

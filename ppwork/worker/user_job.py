@@ -63,7 +63,7 @@ from ppwork.worker.orphan import die_with_torchrun
 from ppwork.worker.stage_code import StageCode
 from ppwork.worker.summary import write_summary
 from ppwork.worker.tally import Tally
-from ppwork.worker.user_errors import in_short, show_in_one_write
+from ppwork.worker.user_errors import in_short
 from ppwork.worker.user_lines import users_frame
 from ppwork.worker.user_loop import UserLoop
 from ppwork.worker.watchdog import Watchdog
@@ -166,7 +166,7 @@ def join(
             with recorded(plan, groups, recorder, words) as plane:
                 yield plane
             if rank == STAGE0_RANK:
-                _sum_up(plan, folder, groups, plane, of_job=ranks is None and mesh is None)
+                _sum_up(plan, folder, plane, of_job=ranks is None and mesh is None)
     except BaseException as error:
         words.write(error)
         if words.exit_code == SECONDARY:  # the record of a symptom has the traceback
@@ -202,9 +202,8 @@ def _told(groups: Groups) -> Groups:
 
 
 def _settle_process() -> None:
-    """Tie this process to its torchrun, and show its errors and its last stacks on the console."""
+    """Tie this process to its torchrun, and show its last stacks on the console."""
     die_with_torchrun()
-    show_in_one_write()
     last_stacks.show_on_console()
 
 
@@ -218,12 +217,12 @@ def _to_be_verified(
     return plan.replace(mesh_size=membership.job_size - 1, keep_outputs=True), folder
 
 
-def _sum_up(plan: Plan, folder: Path, groups: Groups, plane: PPControlPlane, *, of_job: bool) -> None:
+def _sum_up(plan: Plan, folder: Path, plane: PPControlPlane, *, of_job: bool) -> None:
     """Write the summary, with what a loop kept and the mesh ranks' notes: results that differ, idle cuts."""
     of_loop = not (folder / SUMMARY_FILE).exists()
     if of_loop:
-        write_summary(plan, folder, groups.device.type, kept=getattr(plane.watch, "kept", {}))
-    mesh = {rank: read_entries(folder, rank) for rank in groups.topology.mesh_ranks}
+        write_summary(plan, folder, plane.groups.device.type, kept=getattr(plane.watch, "kept", {}))
+    mesh = {rank: read_entries(folder, rank) for rank in plane.groups.topology.mesh_ranks}
     if notes := mesh_notes(mesh):
         Run(folder, None).complete(notes)
     if WRITES_DIFFER in notes:
