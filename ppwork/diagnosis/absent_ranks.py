@@ -385,10 +385,8 @@ def _sum_of_some(
         elif inside:
             first, may = only, inside
         elif always_made(two, one) and all(map(always_made, _users_below(stack, two))):
-            of_turn_before, only = (
-                evidence.place[behind[0]],
-                "",
-            )  # who stands behind it has made it in this turn
+            only = ""  # who stands behind it has made it in this turn
+            of_turn_before = evidence.place[behind[0]]
             asked = reversed([one, *_users_below(of_turn_before, one)])
             may = next(filter(None, (_decides(frame, two) for frame in asked)), "")
             stack = of_turn_before if may else stack
